@@ -61,8 +61,10 @@ def caption(scene: Scene, rng: np.random.Generator, *, held_out: bool = False, c
     else:
         forms = (f"{things} in {where} {tail}", f"{where} {tail} with {things}", f"{things}, {where}, {tail}", f"{tail}, {things} in {where}")
         sentence = forms[int(rng.choice(4, p=(0.5, 0.2, 0.2, 0.1)))]
-    text = f"{_STYLES[int(rng.integers(len(_STYLES)))]}{sentence}"
-    return " ".join(text.replace(" ,", ",").split()).strip(" ,")
+    sentence = " ".join(sentence.replace(" ,", ",").split()).strip(" ,")
+    style = _STYLES[int(rng.integers(len(_STYLES)))]
+    starts_with_a_thing = not sentence.startswith(tuple(part for part in (time, weather) if part))
+    return style + sentence if starts_with_a_thing else sentence
 
 
 def phrases(scene: Scene, *, rng: np.random.Generator | None = None, held_out: bool = False) -> dict[str, list[str]]:

@@ -85,3 +85,14 @@ def test_phrases_are_the_scene_in_plain_words() -> None:
         "position": ["an owl on the left"],
     }
     assert set(COLOURS) >= {"red", "blue"}
+
+
+def test_a_style_prefix_is_followed_by_a_thing() -> None:
+    """No caption reads "concept art of at noon" or "a painting of , a cat"."""
+    rng = np.random.default_rng(0)
+    for scene in _scenes(1500, 6):
+        text = caption(scene, rng)
+        if " of " in text and text.split(" of ")[0] in ("concept art", "a painting", "an illustration", "a picture"):
+            rest = text.split(" of ", 1)[1]
+            assert rest.split()[0] not in ("at", "in", "with", "under", "by", ","), text
+        assert text == text.strip(" ,") and "  " not in text and " ," not in text, text
