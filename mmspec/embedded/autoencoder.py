@@ -1,0 +1,108 @@
+"""The small autoencoder of the embedded world: 64x64 pictures to 8x8 latents and back to 128x128.
+
+Knows pixels in [-1, 1] and latents of unit variance; knows nothing of captions or diffusion. The latents are
+normalised by a batch normalisation without scale and shift, so no KL term and no scale factor is needed (the
+choice of FLUX.2's autoencoder). Convolutions at full size are avoided by pixel (un)shuffling (arXiv 1609.05158).
+Legend: `n` pictures, `c` latent channels.
+"""
+
+from __future__ import annotations
+
+import torch
+from diffusers.configuration_utils import ConfigMixin, register_to_config
+from diffusers.models.modeling_utils import ModelMixin
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Autoencoder"]
+
+_SHRINK = 2  # the stem's unshuffling; the trunk halves twice more, so a latent cell sees 8x8 pixels
+_ENLARGE = 4  # the last shuffling: twice the stem's, because pictures come out at twice the size that went in
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions behind one group norm; starts as the identity.
+
+    One norm and ReLU instead of two norms and SiLU trains 30 % faster on a CPU at equal quality per picture.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(8, channels)
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.second(functional.relu(self.first(self.norm(x))))
+        return y
+
+
+class Autoencoder(ModelMixin, ConfigMixin):
+    """Convolutional autoencoder whose decoder draws twice the size that its encoder reads.
+
+    `channels` are the widths at a half, a quarter and an eighth of the encoder's size; each is divisible by 8.
+    """
+
+    @register_to_config
+    def __init__(self, latent_channels: int = 16, channels: tuple[int, int, int] = (48, 96, 192)) -> None:
+        super().__init__()
+        a, b, c = channels
+        self.encoder = nn.Sequential(
+            nn.PixelUnshuffle(_SHRINK),
+            nn.Conv2d(3 * _SHRINK**2, a, 3, padding=1),
+            _Residual(a),
+            nn.Conv2d(a, b, 3, stride=2, padding=1),
+            _Residual(b),
+            nn.Conv2d(b, c, 3, stride=2, padding=1),
+            _Residual(c),
+            nn.GroupNorm(8, c),
+            nn.ReLU(),
+            nn.Conv2d(c, latent_channels, 1),
+        )
+        self.norm = nn.BatchNorm2d(latent_channels, affine=False, momentum=0.02)
+        self.decoder = nn.Sequential(
+            nn.Conv2d(latent_channels, c, 3, padding=1),
+            _Residual(c),
+            _Residual(c),
+            nn.Conv2d(c, b * 4, 1),
+            nn.PixelShuffle(2),
+            _Residual(b),
+            _Residual(b),
+            nn.Conv2d(b, a * 4, 1),
+            nn.PixelShuffle(2),
+            _Residual(a),
+            _Residual(a),
+            nn.GroupNorm(8, a),
+            nn.ReLU(),
+            nn.Conv2d(a, 3 * _ENLARGE**2, 3, padding=1),
+            nn.PixelShuffle(_ENLARGE),
+        )
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Latents of pictures.
+
+        `pixels` `[n, 3, h, w]` in [-1, 1], `h` and `w` multiples of 8 -> `[n, c, h/8, w/8]` float32, unit variance.
+        """
+        latents: Tensor = self.norm(self.encoder(pixels).float())
+        return latents
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures of latents: `[n, c, h, w]` -> `[n, 3, 16h, 16w]`, about [-1, 1], not clamped."""
+        pixels: Tensor = self.decoder(latents)
+        return pixels
+
+    @torch.no_grad()
+    def decode_unit(self, latents: Tensor) -> Tensor:
+        """Pictures of latents in the range of `Preview`: `[n, c, h, w]` -> `[n, 3, 16h, 16w]` float32 in [0, 1]."""
+        return unit_from_signed(self.decode(latents.to(self.dtype)).float())
+
+
+def unit_from_signed(pixels: Tensor) -> Tensor:
+    """[-1, 1] to [0, 1], clamped."""
+    return pixels.add(1).div(2).clamp(0, 1)
+
+
+def signed_from_bytes(pixels: Tensor) -> Tensor:
+    """uint8 in [0, 255] to float32 in [-1, 1]."""
+    return pixels.float().div(127.5).sub(1)
