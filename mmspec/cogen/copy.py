@@ -1,0 +1,51 @@
+"""Copy: what the language model is asked to write beside the picture, and how freely.
+
+Knows words and sampling settings; knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmspec.errors import InputError
+from mmspec.text.prompt import PromptTemplate
+from mmspec.text.types import SamplingParams
+
+__all__ = ["Copy", "copy_from_file"]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One kind of copy: the template that wraps the prompt, and the fields of `SamplingParams` it is tuned for.
+
+    Raises `InputError` for a sampling field that does not exist or is out of range.
+    """
+
+    template: PromptTemplate
+    sampling: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.params(1)
+
+    def params(self, max_tokens: int) -> SamplingParams:
+        """How freely it is written, for a text of at most `max_tokens` tokens."""
+        fields: dict[str, Any] = {"max_tokens": max_tokens} | self.sampling
+        fields["stop"] = tuple(fields.get("stop", ()))
+        try:
+            return SamplingParams(**fields)
+        except TypeError as error:
+            raise InputError(f"copy.sampling has an unknown or misshapen field: {error}") from error
+
+
+def copy_from_file(path: str, sampling: dict[str, Any]) -> Copy:
+    """A template of the user's own: a UTF-8 text file that holds "{prompt}" where the prompt goes.
+
+    Raises `InputError` if the file cannot be read or has no place for the prompt.
+    """
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"copy.path={path}: cannot read the template as UTF-8 text ({error})") from error
+    return Copy(PromptTemplate(text.strip()), sampling)

@@ -1,0 +1,160 @@
+"""Planting the tree and one round of growth: text and pictures at the same time.
+
+Every live branch's text grows by one segment (all of them in the same target passes) while every live draft
+advances by some denoising steps (all of them in one batch). What a draft is conditioned on is fixed before
+the round, so neither side waits for the other, and the order in which they finish changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from mmspec.cogen.condition import condition
+from mmspec.cogen.copy import Copy
+from mmspec.cogen.parts import Parts, stage
+from mmspec.cogen.schedule import Schedule
+from mmspec.cogen.tree import BranchTree, Growing
+from mmspec.errors import ModelError
+from mmspec.types import Branch, Event, ImageDraft, Preview, PreviewReady, Pruned, RoundStarted, TextGrown
+
+if TYPE_CHECKING:
+    from mmspec.text.state import TextState
+    from mmspec.text.types import SegmentEnd
+
+__all__ = ["grow", "plant"]
+
+MAX_CONDITION_WORDS = 24
+"""About the longest caption that the embedded image model was trained on."""
+
+
+def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
+    """The first branches: one prefill of the prompt as `copy` wraps it, forked, and fresh drafts from noise."""
+    budget = tree.budget
+    ids = [str(number) for number in range(budget.num_branches)]
+    with stage("text prefill"), tree.clock.measure("prefill"):
+        first = parts.text.start(
+            tree.request.prompt,
+            params=copy.params(tree.request.max_tokens),
+            seed=tree.seed("text", ids[0]),
+            template=copy.template,
+        )
+        texts = [first, *(parts.text.fork(first, seed=tree.seed("text", branch_id)) for branch_id in ids[1:])]
+    seeds = [tree.seed("image", branch_id, k) for branch_id in ids for k in range(budget.num_drafts)]
+    caption = condition(tree.request.prompt, tree.prompt_claims, (), max_words=MAX_CONDITION_WORDS)
+    with stage("image start"):
+        drafts = parts.images.start([caption] * len(seeds), seeds, num_steps=budget.num_steps)
+    for number, (branch_id, text) in enumerate(zip(ids, texts, strict=True)):
+        own = drafts[number * budget.num_drafts : (number + 1) * budget.num_drafts]
+        tree.add(Branch(branch_id, None, text.text, tuple(own)), text, prefixes=(), claims=())
+
+
+def grow(tree: BranchTree, parts: Parts, *, schedule: Schedule, until: SegmentEnd) -> Iterator[Event]:
+    """One round of growth; the tree is changed when both sides are done."""
+    live = tree.live
+    yield RoundStarted(tree.round, tuple(growing.branch.id for growing in live))
+    text = _TextJob(tree, parts, until)
+    step = min(tree.budget.draft_steps, (tree.round + 1) * tree.budget.steps_per_round)
+    image = _ImageJob(tree, parts, tree.targets(step))
+    with tree.clock.measure("grow"):
+        yield from schedule.merge([text.run(), image.run()])
+    for branch_id, state in text.grown.items():
+        tree.set_text(branch_id, state, parts.extractor.extract(state.text, source="text"))
+    for (branch_id, index), draft in image.drafts.items():
+        tree.set_draft(branch_id, index, draft, image.previews[branch_id, index])
+    yield from _drop_broken(tree, image.drafts)
+    tree.round += 1
+
+
+class _TextJob:
+    """Grows every unfinished live text by one segment; `grown` holds the new states when it is done."""
+
+    def __init__(self, tree: BranchTree, parts: Parts, until: SegmentEnd) -> None:
+        self._tree = tree
+        self._parts = parts
+        self._until = until
+        self._states = {g.branch.id: g.text for g in tree.live if not g.text.finished}
+        self.grown: dict[str, TextState] = {}
+
+    def run(self) -> Iterator[Event]:
+        if not self._states:
+            return
+        with stage("text decoding"), self._tree.clock.measure("text"):
+            states = self._parts.text.extend(
+                list(self._states.values()), max_new_tokens=self._tree.budget.segment_tokens, until=self._until
+            )
+        self.grown = dict(zip(self._states, states, strict=True))
+        calls = [
+            after.metrics.num_target_calls - self._states[i].metrics.num_target_calls for i, after in self.grown.items()
+        ]
+        self._tree.num_target_calls += max(calls)
+        for branch_id, state in self.grown.items():
+            before = self._states[branch_id]
+            yield TextGrown(branch_id, state.text[len(before.text) :], len(state.ids) - len(before.ids))
+
+
+class _ImageJob:
+    """Advances drafts to their targets, one step a batch; `drafts` and `previews` hold what became of them."""
+
+    def __init__(self, tree: BranchTree, parts: Parts, targets: Mapping[tuple[str, int], int]) -> None:
+        self._tree = tree
+        self._parts = parts
+        self._targets = targets
+        self._growing = {growing.branch.id: growing for growing in tree.live}
+        self.drafts = {(i, k): self._growing[i].branch.drafts[k] for i, k in targets}
+        self.previews: dict[tuple[str, int], Preview] = {}
+
+    def run(self) -> Iterator[Event]:
+        if not self.drafts:
+            return
+        captions = {i: caption(self._tree, growing) for i, growing in self._growing.items()}
+        emphasis = {(i, k): self._growing[i].emphasis[k] for i, k in self.drafts}
+        with stage("image drafting"), self._tree.clock.measure("image"):
+            advance(self._tree, self._parts, self.drafts, self._targets, captions, emphasis)
+            previews = self._parts.images.preview(list(self.drafts.values()))
+        self.previews = dict(zip(self.drafts, previews, strict=True))
+        for (branch_id, k), preview in self.previews.items():
+            yield PreviewReady(branch_id, k, self.drafts[branch_id, k].step, preview)
+
+
+def caption(tree: BranchTree, growing: Growing) -> str:
+    """What a branch's drafts are conditioned on now."""
+    return condition(tree.request.prompt, tree.prompt_claims, growing.claims, max_words=MAX_CONDITION_WORDS)
+
+
+def advance(
+    tree: BranchTree,
+    parts: Parts,
+    drafts: dict[tuple[str, int], ImageDraft],
+    targets: Mapping[tuple[str, int], int],
+    captions: Mapping[str, str],
+    emphasis: Mapping[tuple[str, int], str | None],
+) -> None:
+    """Bring every draft of `drafts`, in place, to its target: one denoising step a batch, within the budget."""
+    while behind := [key for key, draft in drafts.items() if draft.step < targets[key]][: tree.ledger.num_left]:
+        advanced = parts.images.advance(
+            [drafts[key] for key in behind],
+            1,
+            conditions=[captions[branch_id] for branch_id, _ in behind],
+            emphasis=[emphasis[key] for key in behind],
+        )
+        tree.ledger.num_spent += len(behind)
+        drafts.update(zip(behind, advanced, strict=True))
+
+
+def _drop_broken(tree: BranchTree, drafts: Mapping[tuple[str, int], ImageDraft]) -> Iterator[Event]:
+    """Drafts whose latents are no longer finite go; a branch that loses its last one goes with it."""
+    for (branch_id, k), draft in drafts.items():
+        if torch.isfinite(draft.latents).all():
+            continue
+        reason = f"latents are not finite after step {draft.step}"
+        if tree[branch_id].live != (k,):
+            tree.prune_draft(branch_id, k)
+            yield Pruned(branch_id, k, reason)
+        elif len(tree.live) > 1:
+            tree.prune(branch_id, reason)
+            yield Pruned(branch_id, None, reason)
+        else:
+            raise ModelError(f"image drafting: the last draft's {reason} (round {tree.round})")

@@ -1,0 +1,40 @@
+"""The live parts that a run works with, and the border at which their failures become one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mmspec.errors import MmspecError, ModelError
+
+if TYPE_CHECKING:
+    from mmspec.image.drafter import ImageDrafter
+    from mmspec.verify.claims import ClaimExtractor
+    from mmspec.verify.scorer import Scorer
+
+    from mmspec.text.decode import TextDecoder
+
+__all__ = ["Parts", "stage"]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A text decoder, an image drafter, and the two halves of the verifier."""
+
+    text: TextDecoder
+    images: ImageDrafter
+    extractor: ClaimExtractor
+    scorer: Scorer
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Turn whatever a model raises inside into a `ModelError` that names the stage; our own errors pass."""
+    try:
+        yield
+    except MmspecError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error

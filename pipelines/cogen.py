@@ -1,0 +1,85 @@
+"""Co-generation: text branches and image drafts grow together, and what disagrees is pruned early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mmspec.cogen.budget import Budget
+from mmspec.cogen.copy import Copy
+from mmspec.cogen.finish import finish
+from mmspec.cogen.grow import grow, plant
+from mmspec.cogen.judge import prune, verify
+from mmspec.cogen.outcome import interrupted_pairs, outcome
+from mmspec.cogen.parts import Parts
+from mmspec.cogen.policy import Strictness
+from mmspec.cogen.prune import PrunePolicy
+from mmspec.cogen.regrow import regrow
+from mmspec.cogen.repair import repair
+from mmspec.cogen.schedule import Schedule
+from mmspec.cogen.tree import BranchTree
+from mmspec.pipeline import Pipeline
+from mmspec.text.types import SegmentEnd
+from mmspec.types import Done, Event, Request
+
+if TYPE_CHECKING:
+    from mmspec.image.drafter import ImageDrafter
+    from mmspec.verify.claims import ClaimExtractor
+    from mmspec.verify.scorer import Scorer
+
+    from mmspec.text.decode import TextDecoder
+
+
+class CoGeneration(Pipeline):
+    """One prompt in, `request.n` verified pairs of text and picture out."""
+
+    def __init__(
+        self,
+        *,
+        text: TextDecoder,
+        images: ImageDrafter,
+        extractor: ClaimExtractor,
+        scorer: Scorer,
+        prune: PrunePolicy,
+        policy: Strictness,
+        copy: Copy,
+        schedule: Schedule,
+        num_branches: int,
+        num_drafts: int,
+        num_steps: int,
+        draft_steps: int,
+        steps_per_round: int,
+        segment_tokens: int,
+        segment_marks: str,
+        repair_level: float,
+    ) -> None:
+        self._parts = Parts(text, images, extractor, scorer)
+        self._prune = prune
+        self._policy = policy
+        self._copy = copy
+        self._schedule = schedule
+        self._budget = Budget(num_branches, num_drafts, num_steps, draft_steps, steps_per_round, segment_tokens)
+        self._until = SegmentEnd(segment_marks)
+        self._level = repair_level
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """See `Pipeline.stream`; an interruption ends the run with what was verified before it."""
+        parts = self._parts
+        claims = parts.extractor.extract(request.prompt, source="prompt")
+        tree = BranchTree(request, self._budget.for_pairs(request.n), prompt_claims=claims)
+        try:
+            plant(tree, parts, copy=self._copy)
+            while not tree.grown:
+                yield from grow(tree, parts, schedule=self._schedule, until=self._until)
+                yield from verify(tree, parts)
+                yield from prune(tree, self._prune)
+                yield from repair(tree, parts, policy=self._policy, level=self._level)
+                yield from regrow(tree, parts, level=self._level)
+            pairs = yield from finish(tree, parts, policy=self._policy, level=self._level)
+        except KeyboardInterrupt:
+            pairs = interrupted_pairs(tree, parts, policy=self._policy)
+            if not pairs:
+                raise
+            yield Done(outcome(tree, pairs, partial=True))
+            return
+        yield Done(outcome(tree, pairs))
