@@ -1,0 +1,1 @@
+"""Drafters: what proposes token trees. Each is one class and one file in conf/drafter."""

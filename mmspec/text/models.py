@@ -1,0 +1,136 @@
+"""Target and draft models as one part: engines, tokenizer, and whether the two fit together.
+
+Knows files and `transformers`; knows no sampling. What comes out speaks ids and `TextEngine` only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mmspec.errors import InputError, ModelError, WeightsError
+from mmspec.text.engine import HFEngine, TextEngine
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+RULE_OF_THUMB = (0.10, 0.15)
+"""A draft model of this share of the target's parameters tends to pay (the field's rule of thumb)."""
+
+
+@dataclass(frozen=True)
+class PairingReport:
+    """Whether a draft and a target fit: printed when both are loaded."""
+
+    same_tokenizer: bool
+    num_target_parameters: int
+    num_draft_parameters: int
+    target_context: int
+    draft_context: int
+
+    @property
+    def ratio(self) -> float:
+        """Draft parameters per target parameter."""
+        return self.num_draft_parameters / self.num_target_parameters
+
+    def __str__(self) -> str:
+        low, high = RULE_OF_THUMB
+        verdict = "within" if low <= self.ratio <= high else "outside"
+        return (
+            f"draft has {self.ratio:.1%} of the target's parameters ({verdict} the {low:.0%} to {high:.0%} rule of "
+            f"thumb), contexts {self.draft_context} and {self.target_context}"
+        )
+
+
+class LanguageModels:
+    """A target model, optionally a draft model, and their one tokenizer.
+
+    Paths are references as `mmspec.weights.resolve` takes them. Raises `WeightsError` for files that are
+    missing or broken, `InputError` for a pair that cannot work.
+    """
+
+    def __init__(self, *, target_model_path: str, draft_model_path: str | None, engine: str, dtype: str) -> None:
+        if engine not in ENGINES:
+            raise InputError(f"engine={engine!r} is unknown: expected one of {sorted(ENGINES)}")
+        if dtype not in DTYPES:
+            raise InputError(f"dtype={dtype!r} is unknown: expected one of {sorted(DTYPES)}")
+        folder = _folder(target_model_path)
+        self.name = target_model_path
+        self.tokenizer = _load_tokenizer(folder)
+        self.num_token_ids = len(self.tokenizer)
+        self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype])
+        self.end_ids = end_ids
+        self.draft_engine: TextEngine | None = None
+        self.pairing: PairingReport | None = None
+        if draft_model_path is not None:
+            self._load_draft(_folder(draft_model_path), engine, dtype, num_parameters)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, no special tokens added."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer puts in front."""
+        return list(self.tokenizer.encode(text))
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids, special tokens left out."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _load_draft(self, folder: Path, engine: str, dtype: str, num_target_parameters: int) -> None:
+        tokenizer = _load_tokenizer(folder)
+        same = tokenizer.get_vocab() == self.tokenizer.get_vocab()
+        if not same:
+            raise InputError(f"draft model {folder.name} has another tokenizer than the target: name a draft model "
+                             "of the target's own family, or none")
+        self.draft_engine, _, num_parameters = ENGINES[engine](folder, DTYPES[dtype])
+        self.pairing = PairingReport(
+            same, num_target_parameters, num_parameters, self.engine.max_context, self.draft_engine.max_context
+        )
+        log.info("pairing: %s", self.pairing)
+
+
+def _folder(reference: str) -> Path:
+    from mmspec.weights import resolve
+
+    return resolve(reference)
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"no tokenizer can be read in {folder}: {_first_line(error)}") from error
+
+
+def _load_hf(folder: Path, dtype: torch.dtype) -> tuple[TextEngine, tuple[int, ...], int]:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise WeightsError(f"no causal language model can be read in {folder}: {_first_line(error)}") from error
+    return HFEngine(model), _end_ids(model.generation_config.eos_token_id), model.num_parameters()
+
+
+def _end_ids(eos: int | list[int] | None) -> tuple[int, ...]:
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+Loader = Callable[[Path, torch.dtype], tuple[TextEngine, tuple[int, ...], int]]
+ENGINES: dict[str, Loader] = {"hf": _load_hf}
+"""Engines by the name that conf/lm uses."""

@@ -1,0 +1,38 @@
+"""From what a person asked to the ids that a model continues.
+
+Knows chat templates; knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mmspec.errors import InputError
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """Wraps a prompt for an instruction-tuned model.
+
+    `user` holds `{prompt}` where the request goes; `system` may be empty; `opening` starts the model's own
+    answer and is not part of the text. Raises `InputError` without the place for the prompt.
+    """
+
+    user: str
+    system: str = ""
+    opening: str = ""
+
+    def __post_init__(self) -> None:
+        if "{prompt}" not in self.user:
+            raise InputError(f"template {self.user!r} has no {{prompt}}: nothing of the request would reach the model")
+
+    def render(self, tokenizer: Any, prompt: str) -> str:
+        """The text that the model continues, in the tokenizer's own chat format."""
+        messages = [{"role": "user", "content": self.user.replace("{prompt}", prompt)}]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": self.system})
+        if tokenizer.chat_template is None:
+            return "\n\n".join([*(message["content"] for message in messages), self.opening])
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return str(rendered) + self.opening
