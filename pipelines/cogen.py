@@ -51,15 +51,17 @@ class CoGeneration(Pipeline):
         steps_per_round: int,
         segment_tokens: int,
         segment_marks: str,
+        segment_min_tokens: int,
         repair_level: float,
     ) -> None:
-        self._parts = Parts(text, images, extractor, scorer)
+        self._parts = Parts(text, images, extractor)
+        self._scorer = scorer
         self._prune = prune
         self._policy = policy
         self._copy = copy
         self._schedule = schedule
         self._budget = Budget(num_branches, num_drafts, num_steps, draft_steps, steps_per_round, segment_tokens)
-        self._until = SegmentEnd(segment_marks)
+        self._until = SegmentEnd(segment_marks, segment_min_tokens)
         self._level = repair_level
 
     def stream(self, request: Request) -> Iterator[Event]:
@@ -71,11 +73,11 @@ class CoGeneration(Pipeline):
             plant(tree, parts, copy=self._copy)
             while not tree.grown:
                 yield from grow(tree, parts, schedule=self._schedule, until=self._until)
-                yield from verify(tree, parts)
+                yield from verify(tree, self._scorer)
                 yield from prune(tree, self._prune)
                 yield from repair(tree, parts, policy=self._policy, level=self._level)
                 yield from regrow(tree, parts, level=self._level)
-            pairs = yield from finish(tree, parts, policy=self._policy, level=self._level)
+            pairs = yield from finish(tree, parts, self._scorer, policy=self._policy, level=self._level)
         except KeyboardInterrupt:
             pairs = interrupted_pairs(tree, parts, policy=self._policy)
             if not pairs:

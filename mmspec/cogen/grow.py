@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mmspec.text.state import TextState
     from mmspec.text.types import SegmentEnd
 
-__all__ = ["grow", "plant"]
+__all__ = ["advance", "caption", "grow", "grow_drafts", "grow_texts", "plant"]
 
 MAX_CONDITION_WORDS = 24
 """About the longest caption that the embedded image model was trained on."""
@@ -53,25 +53,43 @@ def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
 
 def grow(tree: BranchTree, parts: Parts, *, schedule: Schedule, until: SegmentEnd) -> Iterator[Event]:
     """One round of growth; the tree is changed when both sides are done."""
-    live = tree.live
-    yield RoundStarted(tree.round, tuple(growing.branch.id for growing in live))
+    yield _round_started(tree)
     text = _TextJob(tree, parts, until)
     step = min(tree.budget.draft_steps, (tree.round + 1) * tree.budget.steps_per_round)
     image = _ImageJob(tree, parts, tree.targets(step))
     with tree.clock.measure("grow"):
         yield from schedule.merge([text.run(), image.run()])
-    for branch_id, state in text.grown.items():
-        tree.set_text(branch_id, state, parts.extractor.extract(state.text, source="text"))
-    for (branch_id, index), draft in image.drafts.items():
-        tree.set_draft(branch_id, index, draft, image.previews[branch_id, index])
-    yield from _drop_broken(tree, image.drafts)
+    text.apply()
+    yield from image.apply()
     tree.round += 1
+
+
+def grow_texts(tree: BranchTree, parts: Parts, *, until: SegmentEnd | None) -> Iterator[Event]:
+    """A round in which the texts alone grow; without `until` they grow to the end of the round's tokens."""
+    yield _round_started(tree)
+    job = _TextJob(tree, parts, until)
+    yield from job.run()
+    job.apply()
+    tree.round += 1
+
+
+def grow_drafts(tree: BranchTree, parts: Parts, *, step: int) -> Iterator[Event]:
+    """A round in which the drafts alone advance, to `step`."""
+    yield _round_started(tree)
+    job = _ImageJob(tree, parts, tree.targets(step))
+    yield from job.run()
+    yield from job.apply()
+    tree.round += 1
+
+
+def _round_started(tree: BranchTree) -> RoundStarted:
+    return RoundStarted(tree.round, tuple(growing.branch.id for growing in tree.live))
 
 
 class _TextJob:
     """Grows every unfinished live text by one segment; `grown` holds the new states when it is done."""
 
-    def __init__(self, tree: BranchTree, parts: Parts, until: SegmentEnd) -> None:
+    def __init__(self, tree: BranchTree, parts: Parts, until: SegmentEnd | None) -> None:
         self._tree = tree
         self._parts = parts
         self._until = until
@@ -93,6 +111,12 @@ class _TextJob:
         for branch_id, state in self.grown.items():
             before = self._states[branch_id]
             yield TextGrown(branch_id, state.text[len(before.text) :], len(state.ids) - len(before.ids))
+
+    def apply(self) -> None:
+        """Write the new states, and the claims that their texts make, to the tree."""
+        for branch_id, state in self.grown.items():
+            claims = self._parts.extractor.extract(state.text, source="text")
+            self._tree.set_text(branch_id, state, claims)
 
 
 class _ImageJob:
@@ -117,6 +141,12 @@ class _ImageJob:
         self.previews = dict(zip(self.drafts, previews, strict=True))
         for (branch_id, k), preview in self.previews.items():
             yield PreviewReady(branch_id, k, self.drafts[branch_id, k].step, preview)
+
+    def apply(self) -> Iterator[Event]:
+        """Write drafts and previews to the tree; what is no longer finite goes."""
+        for (branch_id, k), draft in self.drafts.items():
+            self._tree.set_draft(branch_id, k, draft, self.previews[branch_id, k])
+        yield from _drop_broken(self._tree, self.drafts)
 
 
 def caption(tree: BranchTree, growing: Growing) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mmspec.cogen.agreement import agreement, describe, draft_faults, missing_claims, text_faults
-from mmspec.cogen.parts import Parts, stage
+from mmspec.cogen.parts import stage
 from mmspec.cogen.prune import PrunePolicy, Rival
 from mmspec.cogen.tree import BranchTree, Growing
 from mmspec.types import Claim, ClaimScore, Event, Preview, Pruned, Scored
 
+if TYPE_CHECKING:
+    from mmspec.verify.scorer import Scorer
+
 __all__ = ["prune", "score", "verify"]
 
 
-def verify(tree: BranchTree, parts: Parts) -> Iterator[Event]:
+def verify(tree: BranchTree, scorer: Scorer) -> Iterator[Event]:
     """Score every live draft against the claims of the prompt and of its own branch's text."""
     drafts = [(growing, k) for growing in tree.live for k in growing.live if (growing.branch.id, k) in tree.previews]
     claims = {growing.branch.id: (*tree.prompt_claims, *growing.claims) for growing, _ in drafts}
     previews = [tree.previews[growing.branch.id, k] for growing, k in drafts]
-    scores = score(tree, parts, previews, [claims[growing.branch.id] for growing, _ in drafts])
+    scores = score(tree, scorer, previews, [claims[growing.branch.id] for growing, _ in drafts])
     per_branch: dict[str, dict[int, tuple[ClaimScore, ...]]] = {}
     for (growing, k), seen in zip(drafts, scores, strict=True):
         per_branch.setdefault(growing.branch.id, {})[k] = seen
@@ -29,14 +33,14 @@ def verify(tree: BranchTree, parts: Parts) -> Iterator[Event]:
 
 
 def score(
-    tree: BranchTree, parts: Parts, previews: list[Preview], claims: list[tuple[Claim, ...]]
+    tree: BranchTree, scorer: Scorer, previews: list[Preview], claims: list[tuple[Claim, ...]]
 ) -> list[tuple[ClaimScore, ...]]:
     """The scores of `claims[k]` on `previews[k]`, all pictures in one call to the verifier."""
     union = list(dict.fromkeys(claim for own in claims for claim in own))
     if not union:
         return [() for _ in previews]
     with stage("verification"), tree.clock.measure("verify"):
-        table = parts.scorer.score(previews, union)
+        table = scorer.score(previews, union)
     place = {claim: i for i, claim in enumerate(union)}
     return [tuple(row[place[claim]] for claim in own) for row, own in zip(table, claims, strict=True)]
 

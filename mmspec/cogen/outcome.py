@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mmspec.cogen.finish import final_text
+from mmspec.cogen.choose import final_text
 from mmspec.cogen.parts import Parts
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.schedule import hidden_share

@@ -12,7 +12,6 @@ from mmspec.errors import MmspecError, ModelError
 if TYPE_CHECKING:
     from mmspec.image.drafter import ImageDrafter
     from mmspec.verify.claims import ClaimExtractor
-    from mmspec.verify.scorer import Scorer
 
     from mmspec.text.decode import TextDecoder
 
@@ -21,12 +20,11 @@ __all__ = ["Parts", "stage"]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A text decoder, an image drafter, and the two halves of the verifier."""
+    """What grows a tree: a text decoder, an image drafter, and what reads claims out of a text."""
 
     text: TextDecoder
     images: ImageDrafter
     extractor: ClaimExtractor
-    scorer: Scorer
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from PIL import Image
 
-from mmspec.cogen.parts import Parts
 from mmspec.seeding import derive
 from mmspec.text.prompt import PromptTemplate
 from mmspec.text.types import FinishReason, SamplingParams, SegmentEnd, TextMetrics
@@ -156,6 +155,16 @@ class ScorerStandIn:
         return ClaimScore(claim, 0.03, Verdict.FAILED, looks_like=seen[0] if seen else None)
 
 
+@dataclass(frozen=True, eq=False)
+class StandIns:
+    """All four of them."""
+
+    text: TextStandIn
+    images: ImageStandIn
+    extractor: ExtractorStandIn
+    scorer: ScorerStandIn
+
+
 def stand_in_parts(
     *,
     scripts: Mapping[str, Sequence[str]] | None = None,
@@ -166,7 +175,7 @@ def stand_in_parts(
     broken: Iterable[tuple[str, int]] = (),
     scorer: ScorerStandIn | None = None,
     seed: int = 0,
-) -> Parts:
+) -> StandIns:
     """Parts with scripts by branch id, and pictures by (branch id, draft index)."""
     text = TextStandIn({seed_of(seed, "text", i): s for i, s in (scripts or {}).items()}, default_script)
     images = ImageStandIn(
@@ -175,7 +184,7 @@ def stand_in_parts(
         obeys,
         frozenset(seed_of(seed, "image", i, k) for i, k in broken),
     )
-    return Parts(text, images, ExtractorStandIn(), scorer or ScorerStandIn())  # type: ignore[arg-type]  # stand-ins
+    return StandIns(text, images, ExtractorStandIn(), scorer or ScorerStandIn())
 
 
 def request(prompt: str, **fields: int) -> Request:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mmspec.cogen.copy import Copy
-from mmspec.cogen.parts import Parts
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.prune import Threshold
 from mmspec.cogen.schedule import Interleaved, Threaded
@@ -17,12 +16,12 @@ from mmspec.errors import InputError, ModelError
 from mmspec.text.prompt import PromptTemplate
 from mmspec.types import BranchState, Done, Event, PreviewReady, Pruned, Regrown, Repaired, Result, TextGrown
 from pipelines.cogen import CoGeneration
-from tests.cogen.stand_ins import ImageStandIn, ScorerStandIn, request, stand_in_parts
+from tests.cogen.stand_ins import ScorerStandIn, StandIns, request, stand_in_parts
 
 STANDARD = Strictness(max_missed_share=0.0, unsure_misses=False, max_repairs=2)
 
 
-def pipeline(parts: Parts, **changes: Any) -> CoGeneration:
+def pipeline(parts: StandIns, **changes: Any) -> CoGeneration:
     """A small co-generation over stand-in parts."""
     settings: dict[str, Any] = {
         "prune": Threshold(0.2),
@@ -36,6 +35,7 @@ def pipeline(parts: Parts, **changes: Any) -> CoGeneration:
         "steps_per_round": 1,
         "segment_tokens": 8,
         "segment_marks": ".",
+        "segment_min_tokens": 1,
         "repair_level": 0.5,
     }
     return CoGeneration(
@@ -164,9 +164,7 @@ def test_work_stays_within_the_budget() -> None:
     """Branches x drafts x steps bounds the denoising steps, repairs and forks included."""
     parts = stand_in_parts(default_shows=["glasses"], obeys=False)
     run(pipeline(parts, policy=Strictness(0.0, False, 50)), "a mechanical eye")
-    images = parts.images
-    assert isinstance(images, ImageStandIn)
-    assert sum(images.batches) <= 2 * 2 * 4
+    assert sum(parts.images.batches) <= 2 * 2 * 4
 
 
 def test_budget_too_small_is_one_clear_error() -> None:
@@ -243,7 +241,7 @@ def test_interruption_before_anything_was_verified_passes_on(monkeypatch: pytest
 
 
 def test_prompt_without_a_visual_claim_gives_a_pair() -> None:
-    """ "Be kind": nothing can be judged, nothing is pruned, a pair comes out."""
+    """For "be kind" nothing can be judged, nothing is pruned, a pair comes out."""
     events, result = run(pipeline(stand_in_parts(default_script=("Be kind. ",))), "be kind")
     assert not of(Pruned, events)
     assert result.claims == ()
@@ -262,9 +260,7 @@ def test_unusual_prompts_run(prompt: str) -> None:
     """Emoji, CJK and 5,000 words: a pair, and a caption that stays short."""
     parts = stand_in_parts()
     run(pipeline(parts), prompt)
-    images = parts.images
-    assert isinstance(images, ImageStandIn)
-    assert all(len(caption.split()) <= 24 for caption in images.conditions)
+    assert all(len(caption.split()) <= 24 for caption in parts.images.conditions)
 
 
 def test_events_tell_the_whole_story() -> None:

@@ -1,0 +1,47 @@
+"""Pictures alone: `request.n` of them, each from a seed of its own, and previews on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mmspec.cogen.clock import Clock
+from mmspec.cogen.parts import stage
+from mmspec.pipeline import Pipeline
+from mmspec.seeding import derive
+from mmspec.types import Branch, BranchState, Done, Event, Pair, PreviewReady, Request, Result
+
+if TYPE_CHECKING:
+    from mmspec.image.drafter import ImageDrafter
+
+
+class ImageAlone(Pipeline):
+    """The image side alone; nothing is verified, so nothing is called verified."""
+
+    def __init__(self, *, images: ImageDrafter, num_steps: int) -> None:
+        self._images = images
+        self._num_steps = num_steps
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """See `Pipeline.stream`."""
+        clock = Clock()
+        seeds = [derive(request.seed, "image", number) for number in range(request.n)]
+        with stage("image start"):
+            drafts = self._images.start([request.prompt] * request.n, seeds, num_steps=self._num_steps)
+        for step in range(1, self._num_steps + 1):
+            with stage("image drafting"), clock.measure("image"):
+                drafts = self._images.advance(drafts, 1)
+                previews = self._images.preview(drafts)
+            for number, preview in enumerate(previews):
+                yield PreviewReady(str(number), 0, step, preview)
+        with stage("image finishing"), clock.measure("image"):
+            images = self._images.finish(drafts)
+        pairs = tuple(
+            Pair(str(number), "", image, (), verified=False, seed=seed)
+            for number, (image, seed) in enumerate(zip(images, seeds, strict=True))
+        )
+        tree = tuple(
+            Branch(str(number), None, "", (draft,), state=BranchState.FINISHED) for number, draft in enumerate(drafts)
+        )
+        metrics = clock.metrics() | {"num_draft_steps": request.n * self._num_steps}
+        yield Done(Result(request, pairs, tree, metrics))
