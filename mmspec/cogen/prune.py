@@ -43,13 +43,12 @@ class PrunePolicy(abc.ABC):
     def prune(self, rivals: Sequence[Rival], *, round: int, keep: int) -> list[int]:
         """Indices of `rivals` that go, in rising order.
 
-        Never one without a fault, and never so many that fewer than `keep` stay. `round` counts from 0.
+        Never one without a fault, and never one of the best `keep`. `round` counts from 0.
         """
         order = ranking(rivals)
         condemned = self.condemn([rivals[i] for i in order], round=round)
         going = [i for i, goes in zip(order, condemned, strict=True) if goes and rivals[i].faults]
-        spare = max(0, len(rivals) - keep)
-        return sorted(going[max(0, len(going) - spare) :])
+        return sorted(set(going) - set(order[:keep]))
 
 
 def ranking(rivals: Sequence[Rival]) -> list[int]:
