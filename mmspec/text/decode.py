@@ -56,7 +56,7 @@ class TextDecoder:
         else:
             ids = self.models.encode(template.render(self.models.tokenizer, prompt))
         begun = time.perf_counter()
-        (engine_state, hidden), = self._engine.prefill([ids])
+        ((engine_state, hidden),) = self._engine.prefill([ids])
         metrics = TextMetrics(prefill_s=time.perf_counter() - begun)
         draft_state, failures = None, 0
         try:
@@ -64,9 +64,19 @@ class TextDecoder:
         except Exception as error:  # a drafter may fail in any way: it costs speed only
             metrics, failures = _alert(metrics, error), MAX_DRAFT_FAILURES
         return TextState(
-            prompt=prompt, prompt_ids=tuple(ids), params=params, seed=seed, ids=(), log_probs=(), decoded="",
-            finished=None, metrics=metrics, engine_state=engine_state, draft_state=draft_state,
-            acceptance=self._acceptance(params, seed), processors=Processors(params, end_ids=self.models.end_ids),
+            prompt=prompt,
+            prompt_ids=tuple(ids),
+            params=params,
+            seed=seed,
+            ids=(),
+            log_probs=(),
+            decoded="",
+            finished=None,
+            metrics=metrics,
+            engine_state=engine_state,
+            draft_state=draft_state,
+            acceptance=self._acceptance(params, seed),
+            processors=Processors(params, end_ids=self.models.end_ids),
             num_draft_failures=failures,
         )
 
@@ -76,20 +86,18 @@ class TextDecoder:
     def fork(self, state: TextState, *, seed: int) -> TextState:
         """The same text with a random stream of its own from here on; shares all that is stored."""
         return replace(
-            state, seed=seed, acceptance=self._acceptance(state.params, seed),
+            state,
+            seed=seed,
+            acceptance=self._acceptance(state.params, seed),
             metrics=replace(state.metrics, prefill_s=0.0),
         )
 
-    def extend(
-        self, states: Sequence[TextState], *, max_new_tokens: int, until: SegmentEnd | None
-    ) -> list[TextState]:
+    def extend(self, states: Sequence[TextState], *, max_new_tokens: int, until: SegmentEnd | None) -> list[TextState]:
         """Every unfinished state, grown by one segment or `max_new_tokens`; all in the same target passes."""
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens={max_new_tokens} is too small: expected at least 1")
         grown = list(states)
-        rules = [
-            EndRule(self._end_ids, len(state.ids) + max_new_tokens, until, len(state.ids)) for state in states
-        ]
+        rules = [EndRule(self._end_ids, len(state.ids) + max_new_tokens, until, len(state.ids)) for state in states]
         live = [place for place, state in enumerate(states) if state.finished is None]
         while live:
             walks = self._round([grown[place] for place in live], [rules[place] for place in live])
@@ -110,12 +118,20 @@ class TextDecoder:
             state = step.state
             if len(state.text) > num_sent or state.finished is not None:
                 yield TextChunk(
-                    text=state.text[num_sent:], token_ids=state.ids[num_ids_sent:],
-                    log_probs=state.log_probs[num_ids_sent:], finished=state.finished, metrics=state.metrics,
+                    text=state.text[num_sent:],
+                    token_ids=state.ids[num_ids_sent:],
+                    log_probs=state.log_probs[num_ids_sent:],
+                    finished=state.finished,
+                    metrics=state.metrics,
                 )
                 num_sent, num_ids_sent = len(state.text), len(state.ids)
-        log.info("text: %d tokens, %.1f tokens/s, %.2f tokens per target pass, %s", state.metrics.num_tokens,
-                 state.metrics.tokens_per_s, state.metrics.mean_accepted_length, state.finished.value)
+        log.info(
+            "text: %d tokens, %.1f tokens/s, %.2f tokens per target pass, %s",
+            state.metrics.num_tokens,
+            state.metrics.tokens_per_s,
+            state.metrics.mean_accepted_length,
+            state.finished.value,
+        )
 
     def _round(self, states: Sequence[TextState], rules: Sequence[EndRule]) -> list[Walk]:
         """One target pass for all states."""
@@ -130,7 +146,9 @@ class TextDecoder:
             for proposal, seen, rule in zip(proposals, verified, rules, strict=True)
         ]
         engine_states = self._engine.commit(
-            [state.engine_state for state in states], verified, [step.path for step in walks],
+            [state.engine_state for state in states],
+            verified,
+            [step.path for step in walks],
             [step.tokens[-1] for step in walks],
         )
         ended = time.perf_counter()
@@ -147,10 +165,14 @@ class TextDecoder:
                     state = replace(state, num_draft_failures=MAX_DRAFT_FAILURES, metrics=_alert(state.metrics, error))
             metrics = _count(state.metrics, seen.tree, len(step.tokens))
             metrics = replace(
-                metrics, draft_s=metrics.draft_s + drafted - begun, verify_s=metrics.verify_s + ended - drafted,
+                metrics,
+                draft_s=metrics.draft_s + drafted - begun,
+                verify_s=metrics.verify_s + ended - drafted,
                 total_s=metrics.total_s + time.perf_counter() - begun,
             )
-            finished.append(replace(step, state=replace(state, metrics=metrics), at_end=step.at_end or state.finished is not None))
+            finished.append(
+                replace(step, state=replace(state, metrics=metrics), at_end=step.at_end or state.finished is not None)
+            )
         return finished
 
     def _propose(self, states: Sequence[TextState], rules: Sequence[EndRule]) -> list[_Proposal]:
@@ -164,10 +186,17 @@ class TextDecoder:
             if max_depth < 1 or max_nodes < 2 or state.num_draft_failures >= MAX_DRAFT_FAILURES:
                 continue
             wanted.append(place)
-            requests.append(DraftRequest(
-                ids=state.engine_state.ids, num_prompt=len(state.prompt_ids), state=state.draft_state,
-                acceptance=state.acceptance, processors=state.processors, max_nodes=max_nodes, max_depth=max_depth,
-            ))
+            requests.append(
+                DraftRequest(
+                    ids=state.engine_state.ids,
+                    num_prompt=len(state.prompt_ids),
+                    state=state.draft_state,
+                    acceptance=state.acceptance,
+                    processors=state.processors,
+                    max_nodes=max_nodes,
+                    max_depth=max_depth,
+                )
+            )
         if not requests:
             return proposals
         for place, request, draft in zip(wanted, requests, self._draft(requests), strict=True):
@@ -176,7 +205,9 @@ class TextDecoder:
                 proposals[place] = _Proposal(replace(state, draft_state=draft.state), draft.tree)
             else:
                 proposals[place] = _Proposal(
-                    replace(state, num_draft_failures=state.num_draft_failures + 1, metrics=_alert(state.metrics, draft)),
+                    replace(
+                        state, num_draft_failures=state.num_draft_failures + 1, metrics=_alert(state.metrics, draft)
+                    ),
                     root_only(request.ids[-1]),
                 )
         return proposals
@@ -221,6 +252,10 @@ def _count(metrics: TextMetrics, tree: TokenTree, num_committed: int) -> TextMet
         proposed[level] += 1
         accepted[level] += level < num_committed - 1
     return replace(
-        metrics, num_tokens=metrics.num_tokens + num_committed, num_target_calls=metrics.num_target_calls + 1,
-        num_drafted=metrics.num_drafted + len(tree) - 1, proposed=tuple(proposed), accepted=tuple(accepted),
+        metrics,
+        num_tokens=metrics.num_tokens + num_committed,
+        num_target_calls=metrics.num_target_calls + 1,
+        num_drafted=metrics.num_drafted + len(tree) - 1,
+        proposed=tuple(proposed),
+        accepted=tuple(accepted),
     )

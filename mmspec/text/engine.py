@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
+from typing_extensions import override
 
 from mmspec.errors import InputError, ModelError
 from mmspec.text.tree import ancestor_mask, position_ids
@@ -43,7 +44,8 @@ class EngineState:
 @dataclass(frozen=True, eq=False)
 class Verified:
     """What one target pass says about one tree: `logits` `[n, v]` and last `hidden` `[n, d]`, both in the
-    model's dtype. `cache` belongs to the engine, for `commit`."""
+    model's dtype. `cache` belongs to the engine, for `commit`.
+    """
 
     tree: TokenTree
     logits: Tensor
@@ -61,7 +63,8 @@ class TextEngine(abc.ABC):
     @abc.abstractmethod
     def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
         """States of prompts, and the hidden states `[l, d]` of all their tokens but the last. Raises
-        `InputError` for an empty prompt or one that leaves no room in the context."""
+        `InputError` for an empty prompt or one that leaves no room in the context.
+        """
 
     @abc.abstractmethod
     def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
@@ -69,11 +72,15 @@ class TextEngine(abc.ABC):
 
     @abc.abstractmethod
     def commit(
-        self, states: Sequence[EngineState], verified: Sequence[Verified], paths: Sequence[Sequence[int]],
+        self,
+        states: Sequence[EngineState],
+        verified: Sequence[Verified],
+        paths: Sequence[Sequence[int]],
         next_tokens: Sequence[int],
     ) -> list[EngineState]:
         """Keeps the keys and values of a path of nodes (from the root, 0, down) and appends its tokens,
-        then `next_tokens[i]`, the new root."""
+        then `next_tokens[i]`, the new root.
+        """
 
     def room(self, state: EngineState) -> int:
         """How many nodes a tree of this state may have, root included."""
@@ -132,14 +139,17 @@ class HFEngine(TextEngine):
         self._cache_name = "cache" if renamed else "past_key_values"
         layer_types = set(getattr(config, "layer_types", None) or ())
         if layer_types - {"full_attention", "sliding_attention"}:
-            raise ModelError(f"{type(model).__name__} has {sorted(layer_types)} layers, whose state cannot be "
-                             "rolled back to an accepted path: expected attention layers only")
+            raise ModelError(
+                f"{type(model).__name__} has {sorted(layer_types)} layers, whose state cannot be "
+                "rolled back to an accepted path: expected attention layers only"
+            )
         window = getattr(config, "sliding_window", None)
         self._window = int(window) if window else None
         self._masks_by_layer = "sliding_attention" in layer_types
         # GPT-Neo measures its local window in cache slots, inside the layer, where no mask reaches.
         self._slot_window = int(config.window_size) if hasattr(config, "attention_types") else None
 
+    @override
     def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
         self.check_prompts(prompts)
         return [self._prefill(tuple(ids)) for ids in prompts]
@@ -153,12 +163,16 @@ class HFEngine(TextEngine):
         mask = positions[:, None, :, None] >= positions[:, None, None, :]
         cache = DynamicCache()
         output = self._model.get_decoder()(
-            input_ids=fed, position_ids=positions, attention_mask=self._masks(mask, positions, positions),
-            use_cache=True, **{self._cache_name: cache},
+            input_ids=fed,
+            position_ids=positions,
+            attention_mask=self._masks(mask, positions, positions),
+            use_cache=True,
+            **{self._cache_name: cache},
         )
         keys = _Keys.of_row(cache, 0).slots(slice(0, num_cached))
         return EngineState(ids, keys), output.last_hidden_state[0, :num_cached]
 
+    @override
     def room(self, state: EngineState) -> int:
         room = super().room(state)
         if self._slot_window is None:
@@ -166,6 +180,7 @@ class HFEngine(TextEngine):
         return min(room, max(1, self._slot_window - state.num_cached))
 
     @torch.inference_mode()
+    @override
     def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
         if self._slot_window is None:
             return self._verify(states, trees)
@@ -192,8 +207,12 @@ class HFEngine(TextEngine):
             mask[row, 0, padding, num_cached + padding] = True
         cache = _padded(states, num_cached)
         output = self._model(
-            input_ids=ids, position_ids=positions, attention_mask=self._masks(mask, positions, key_positions),
-            use_cache=True, output_hidden_states=True, **{self._cache_name: cache},
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=self._masks(mask, positions, key_positions),
+            use_cache=True,
+            output_hidden_states=True,
+            **{self._cache_name: cache},
         )
         return [
             Verified(
@@ -224,8 +243,12 @@ class HFEngine(TextEngine):
         return torch.zeros(mask.shape, dtype=self._dtype).masked_fill(~mask, lowest)
 
     @torch.inference_mode()
+    @override
     def commit(
-        self, states: Sequence[EngineState], verified: Sequence[Verified], paths: Sequence[Sequence[int]],
+        self,
+        states: Sequence[EngineState],
+        verified: Sequence[Verified],
+        paths: Sequence[Sequence[int]],
         next_tokens: Sequence[int],
     ) -> list[EngineState]:
         return [

@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from mmspec.errors import InputError
 
 
@@ -50,6 +52,7 @@ class FixedGrowth(Growth):
         self.max_depth = len(tree_widths)
         self.budget = self.pool = tree_budget
 
+    @override
     def widths(self, depth: int, frontier: Sequence[Frontier], room: int) -> list[int]:
         chosen = []
         for _ in frontier:
@@ -68,14 +71,17 @@ class ConfidentGrowth(Growth):
     def __init__(self, *, tree_depth: int, tree_width: int, tree_budget: int, min_confidence: float) -> None:
         check_bounds(tree_depth, tree_budget)
         if tree_width < 1 or not 0 <= min_confidence < 1:
-            raise InputError(f"tree_width={tree_width}, min_confidence={min_confidence}: expected a width of at "
-                             "least 1 and a confidence in [0, 1)")
+            raise InputError(
+                f"tree_width={tree_width}, min_confidence={min_confidence}: expected a width of at "
+                "least 1 and a confidence in [0, 1)"
+            )
         self._width = tree_width
         self._min_confidence = min_confidence
         self.max_depth = tree_depth
         self.budget = tree_budget
         self.pool = max(tree_budget, 1 + tree_width + (tree_depth - 1) * tree_width**2)
 
+    @override
     def widths(self, depth: int, frontier: Sequence[Frontier], room: int) -> list[int]:
         chosen = [0] * len(frontier)
         order = sorted(range(len(frontier)), key=lambda i: (-frontier[i].log_confidence, frontier[i].node))

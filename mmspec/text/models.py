@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from mmspec.errors import InputError, ModelError, WeightsError
+from mmspec.errors import InputError, WeightsError
 from mmspec.text.engine import HFEngine, TextEngine
 
 log = logging.getLogger(__name__)
@@ -86,8 +86,10 @@ class LanguageModels:
         tokenizer = _load_tokenizer(folder)
         same = tokenizer.get_vocab() == self.tokenizer.get_vocab()
         if not same:
-            raise InputError(f"draft model {folder.name} has another tokenizer than the target: name a draft model "
-                             "of the target's own family, or none")
+            raise InputError(
+                f"draft model {folder.name} has another tokenizer than the target: name a draft model "
+                "of the target's own family, or none"
+            )
         self.draft_engine, _, num_parameters = ENGINES[engine](folder, DTYPES[dtype])
         self.pairing = PairingReport(
             same, num_target_parameters, num_parameters, self.engine.max_context, self.draft_engine.max_context

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mmspec.errors import InputError, ModelError
 from mmspec.seeding import generator
@@ -113,7 +114,8 @@ class Acceptance(abc.ABC):
     @abc.abstractmethod
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
         """Proposals at a node with draft scores `[v]` float32, in trial order, each with a confidence in
-        [0, 1]. Fewer than `num_children` where the support is smaller. `key` names the node."""
+        [0, 1]. Fewer than `num_children` where the support is smaller. `key` names the node.
+        """
 
     @abc.abstractmethod
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
@@ -125,14 +127,12 @@ class Greedy(Acceptance):
 
     deterministic = True
 
+    @override
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
         probs, ids = scores.softmax(0).topk(min(num_children, len(scores)))
-        return [
-            (Trial(token), prob)
-            for token, prob in zip(ids.tolist(), probs.tolist(), strict=True)
-            if prob > 0
-        ]
+        return [(Trial(token), prob) for token, prob in zip(ids.tolist(), probs.tolist(), strict=True) if prob > 0]
 
+    @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
         return int(scores.argmax())
 
@@ -163,16 +163,14 @@ class SharedNoise(Acceptance):
             self._noise[position] = noise
         return noise[:size]
 
+    @override
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
         raced = scores + self._gumbel(position, len(scores))
         values, ids = raced.topk(min(num_children, len(scores)))
         shares = (values - raced.logsumexp(0)).exp()
-        return [
-            (Trial(token), share)
-            for token, share in zip(ids.tolist(), shares.tolist(), strict=True)
-            if share > 0
-        ]
+        return [(Trial(token), share) for token, share in zip(ids.tolist(), shares.tolist(), strict=True) if share > 0]
 
+    @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
         return int((scores + self._gumbel(position, len(scores))).argmax())
 
@@ -188,6 +186,7 @@ class Rejection(Acceptance):
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
+    @override
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
         source = generator(self._seed, "draft", f"{position}/{key}")
         q = scores.softmax(0)
@@ -202,6 +201,7 @@ class Rejection(Acceptance):
             q = q.index_fill(0, torch.tensor([token]), 0.0)
         return drawn
 
+    @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
         source = generator(self._seed, "text", position)
         return accept_trials(scores.softmax(0), trials, source)
@@ -223,10 +223,7 @@ def accept_trials(p: Tensor, trials: Sequence[Trial], source: torch.Generator) -
             return token
         refused.append(token)
         outside = torch.tensor(refused, dtype=torch.int64)
-        if trial.q is None:
-            residual = p.index_fill(0, outside[-1:], 0.0)
-        else:
-            residual = (p - trial.q).relu()
+        residual = p.index_fill(0, outside[-1:], 0.0) if trial.q is None else (p - trial.q).relu()
         if not residual.sum() > 0:
             residual = p.index_fill(0, outside, 0.0)
         if not residual.sum() > 0:

@@ -59,7 +59,8 @@ class TextState:
 @dataclass(frozen=True, eq=False)
 class Walk:
     """What a verified tree added to a text: nodes whose keys and values stay, the token after each of them,
-    and the state with tokens and text updated. `at_end` says that the segment or the limit was reached."""
+    and the state with tokens and text updated. `at_end` says that the segment or the limit was reached.
+    """
 
     path: tuple[int, ...]
     tokens: tuple[int, ...]

@@ -112,8 +112,7 @@ def prune(tree: TokenTree, budget: int) -> TokenTree:
         tokens=tuple(tree.tokens[node] for node in kept),
         parents=tuple(-1 if node == 0 else place[tree.parents[node]] for node in kept),
         trials=tuple(
-            tuple(trial for trial in tree.trials[node] if tree.children[node][trial.token] in place)
-            for node in kept
+            tuple(trial for trial in tree.trials[node] if tree.children[node][trial.token] in place) for node in kept
         ),
         log_confidence=tuple(tree.log_confidence[node] for node in kept),
     )

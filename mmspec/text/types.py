@@ -160,7 +160,8 @@ class SegmentEnd:
 @dataclass(frozen=True)
 class TextMetrics:
     """What one request cost. Acceptance is counted per depth: of the rounds that proposed a token at depth
-    d, those that accepted one."""
+    d, those that accepted one.
+    """
 
     num_tokens: int = 0
     num_target_calls: int = 0

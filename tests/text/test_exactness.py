@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from typing_extensions import override
 
 from mmspec.text.decode import TextDecoder
-from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, MixedDrafter, NoDrafter
+from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, MixedDrafter, NoDrafter, TokenDrafter
 from mmspec.text.drafters.lookup import LookupDrafter
 from mmspec.text.drafters.small_lm import SmallLMDrafter
 from mmspec.text.growth import ConfidentGrowth, FixedGrowth, Growth
-from mmspec.text.types import SamplingParams
+from mmspec.text.tree import TreeBuilder
+from mmspec.text.types import SamplingParams, Trial
 from tests.text.conftest import CONFIGS
 
 PROMPT = "rain on rain on rain, neon and rain"
@@ -22,10 +24,12 @@ NUM_TOKENS = 40
 
 
 def lookup() -> LookupDrafter:
+    """Prompt lookup."""
     return LookupDrafter(max_ngram=3, min_ngram=1, num_matches=4, confidence=0.5, corpus=None)
 
 
 def adaptive() -> ConfidentGrowth:
+    """A small adaptive tree."""
     return ConfidentGrowth(tree_depth=4, tree_width=3, tree_budget=12, min_confidence=0.001)
 
 
@@ -36,16 +40,14 @@ def generated(folder: Any, ids: Sequence[int], **options: Any) -> list[int]:
     return output[0, len(ids) :].tolist()
 
 
-class TeacherDrafter(Drafter):
+class TeacherDrafter(TokenDrafter):
     """Proposes the true continuation with wrong siblings beside every token: everything is accepted."""
 
     def __init__(self, truth: Sequence[int]) -> None:
         self._truth = list(truth)
 
+    @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
-        from mmspec.text.tree import TreeBuilder
-        from mmspec.text.types import Trial
-
         drafts = []
         for request in requests:
             builder, node = TreeBuilder(request.ids[-1]), 0
@@ -63,7 +65,11 @@ def test_greedy_text_equals_generate(family: str, model_folder: Any, language_mo
     ids = models.encode(PROMPT)
     truth = generated(model_folder(family), ids)
     drafters: list[Drafter] = [
-        NoDrafter(), lookup(), SmallLMDrafter(), MixedDrafter(drafters=[lookup(), SmallLMDrafter()]), TeacherDrafter(truth),
+        NoDrafter(),
+        lookup(),
+        SmallLMDrafter(),
+        MixedDrafter(drafters=[lookup(), SmallLMDrafter()]),
+        TeacherDrafter(truth),
     ]
     for drafter in drafters:
         for growth in (adaptive(), FixedGrowth(tree_widths=[2, 2, 1], tree_budget=12)):
@@ -75,9 +81,14 @@ def test_greedy_text_equals_generate(family: str, model_folder: Any, language_mo
     assert state.metrics.mean_accepted_length > (1 if family == "gpt_neo" else 3)
 
 
-@pytest.mark.parametrize("options", [
-    {"repetition_penalty": 1.3}, {"min_new_tokens": 30}, {"bias": True},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repetition_penalty": 1.3},
+        {"min_new_tokens": 30},
+        {"bias": True},
+    ],
+)
 def test_greedy_text_with_processors_equals_generate(
     options: dict[str, Any], model_folder: Any, language_models: Any
 ) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from mmspec.text.growth import Growth
 from mmspec.text.sampling import Acceptance, Processors
@@ -55,26 +56,46 @@ class Draft:
 class Drafter(abc.ABC):
     """Proposes token trees for many sequences at once. States are values and belong to the drafter."""
 
+    @abc.abstractmethod
     def bind(self, models: LanguageModels) -> None:
         """Meets the target before the first request. Raises `InputError` for a pair that cannot work."""
 
+    @abc.abstractmethod
     def start(self, ids: Sequence[int], hidden: Tensor) -> Any:
         """State for a prompt; `hidden` `[l, d]` are the target's hidden states of all of it but the last."""
-        return None
 
+    @abc.abstractmethod
     def observe(self, state: Any, token_ids: Sequence[int], hidden: Tensor) -> Any:
-        """State after the target committed nodes: `hidden` `[m, d]` of them, and the tokens `[m]` that
-        followed each."""
-        return state
+        """State after the target committed nodes.
+
+        `hidden` `[m, d]` are the target's of these nodes, `token_ids` `[m]` the tokens that followed each.
+        """
 
     @abc.abstractmethod
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         """One tree per request."""
 
 
-class NoDrafter(Drafter):
+class TokenDrafter(Drafter):
+    """A drafter that looks at token ids alone and takes no notice of the target's hidden states."""
+
+    @override
+    def bind(self, models: LanguageModels) -> None:
+        return
+
+    @override
+    def start(self, ids: Sequence[int], hidden: Tensor) -> Any:
+        return None
+
+    @override
+    def observe(self, state: Any, token_ids: Sequence[int], hidden: Tensor) -> Any:
+        return state
+
+
+class NoDrafter(TokenDrafter):
     """Plain decoding."""
 
+    @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         return [Draft(root_only(request.ids[-1]), request.state) for request in requests]
 
@@ -85,18 +106,22 @@ class MixedDrafter(Drafter):
     def __init__(self, *, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
 
+    @override
     def bind(self, models: LanguageModels) -> None:
         for drafter in self._drafters:
             drafter.bind(models)
 
+    @override
     def start(self, ids: Sequence[int], hidden: Tensor) -> Any:
         return tuple(drafter.start(ids, hidden) for drafter in self._drafters)
 
+    @override
     def observe(self, state: Any, token_ids: Sequence[int], hidden: Tensor) -> Any:
         return tuple(
             drafter.observe(own, token_ids, hidden) for drafter, own in zip(self._drafters, state, strict=True)
         )
 
+    @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         by_drafter = [
             drafter.propose([replace(request, state=request.state[place]) for request in requests], growth)
@@ -111,7 +136,8 @@ class MixedDrafter(Drafter):
 
 def bounded(tree: TokenTree, max_nodes: int) -> TokenTree:
     """The tree itself, or its best nodes where it is too large; a sampled tree that is too large is given
-    up whole, since dropping sampled tokens by value would not be exact."""
+    up whole, since dropping sampled tokens by value would not be exact.
+    """
     if len(tree) <= max_nodes:
         return tree
     if any(trial.q is not None for trials in tree.trials for trial in trials):

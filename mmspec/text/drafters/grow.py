@@ -45,8 +45,13 @@ def grow_trees(
 
 
 def _grow_level(
-    request: DraftRequest, growth: Growth, builder: TreeBuilder, frontier: Sequence[Frontier],
-    logits: Sequence[Tensor], depth: int, source: str,
+    request: DraftRequest,
+    growth: Growth,
+    builder: TreeBuilder,
+    frontier: Sequence[Frontier],
+    logits: Sequence[Tensor],
+    depth: int,
+    source: str,
 ) -> list[Frontier]:
     # Sampled tokens cannot be pruned afterwards, so they are bounded by the budget itself.
     prunable = request.acceptance.deterministic

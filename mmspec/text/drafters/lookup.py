@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from mmspec.errors import InputError
-from mmspec.text.drafters.base import Draft, Drafter, DraftRequest
+from mmspec.text.drafters.base import Draft, DraftRequest, TokenDrafter
 from mmspec.text.growth import Growth
 from mmspec.text.tree import TreeBuilder
 from mmspec.text.types import Trial
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mmspec.text.models import LanguageModels
 
 
-class LookupDrafter(Drafter):
+class LookupDrafter(TokenDrafter):
     """Continuations of the longest earlier match of the last `max_ngram` ... `min_ngram` tokens.
 
     `num_matches` different matches at most go into one tree. `confidence` is the chance, per matched
@@ -38,8 +39,10 @@ class LookupDrafter(Drafter):
         if not 1 <= min_ngram <= max_ngram:
             raise InputError(f"min_ngram={min_ngram}, max_ngram={max_ngram}: expected 1 <= min_ngram <= max_ngram")
         if num_matches < 1 or not 0 < confidence < 1:
-            raise InputError(f"num_matches={num_matches}, confidence={confidence}: expected at least 1 and a "
-                             "confidence between 0 and 1")
+            raise InputError(
+                f"num_matches={num_matches}, confidence={confidence}: expected at least 1 and a "
+                "confidence between 0 and 1"
+            )
         self._max_ngram = max_ngram
         self._min_ngram = min_ngram
         self._num_matches = num_matches
@@ -47,6 +50,7 @@ class LookupDrafter(Drafter):
         self._corpus_path = corpus
         self._corpus = np.zeros(0, dtype=np.int64)
 
+    @override
     def bind(self, models: LanguageModels) -> None:
         if self._corpus_path is None:
             return
@@ -60,6 +64,7 @@ class LookupDrafter(Drafter):
             ids += [*models.encode(line), -1]
         self._corpus = np.array(ids, dtype=np.int64)
 
+    @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         return [self._propose(request, min(growth.max_depth, request.max_depth)) for request in requests]
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mmspec.errors import InputError
-from mmspec.text.drafters.base import Draft, Drafter, DraftRequest
+from mmspec.text.drafters.base import Draft, DraftRequest, TokenDrafter
 from mmspec.text.drafters.grow import grow_trees
 from mmspec.text.engine import EngineState, TextEngine
 from mmspec.text.growth import Growth
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class SmallLMDrafter(Drafter):
+class SmallLMDrafter(TokenDrafter):
     """The `draft_model_path` of the language models, as a drafter."""
 
     def __init__(self) -> None:
@@ -35,14 +36,18 @@ class SmallLMDrafter(Drafter):
         self._num_target = 0
         self._num_shared = 0
 
+    @override
     def bind(self, models: LanguageModels) -> None:
         if models.draft_engine is None:
-            raise InputError("drafter=small_lm needs lm.draft_model_path: name a small model with the target's tokenizer")
+            raise InputError(
+                "drafter=small_lm needs lm.draft_model_path: name a small model with the target's tokenizer"
+            )
         self._engine = models.draft_engine
         # Sizes are padded, so ids past the tokenizer's are never drafted.
         self._num_target = models.engine.vocab_size
         self._num_shared = min(models.num_token_ids, models.engine.vocab_size, self._engine.vocab_size)
 
+    @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         engine = self._engine
         assert engine is not None, "bind comes before propose"
@@ -57,7 +62,10 @@ class SmallLMDrafter(Drafter):
 
         def score(trees: Sequence[TokenTree], wanted: Sequence[Sequence[int]]) -> list[list[Tensor]]:
             verified = engine.verify(states, trees)
-            return [[self._shared(seen.logits[node]) for node in nodes] for seen, nodes in zip(verified, wanted, strict=True)]
+            return [
+                [self._shared(seen.logits[node]) for node in nodes]
+                for seen, nodes in zip(verified, wanted, strict=True)
+            ]
 
         trees = grow_trees(asked, growth, source="small_lm", first=first, score=score)
         for place, tree, state in zip(live, trees, states, strict=True):
@@ -80,9 +88,7 @@ class SmallLMDrafter(Drafter):
         caught_up = []
         for request, state, seen in zip(requests, states, verified, strict=True):
             last = len(seen.tree) - 1
-            caught_up.append(
-                engine.commit([state], [seen], [range(last)], [request.ids[-1]])[0] if last else state
-            )
+            caught_up.append(engine.commit([state], [seen], [range(last)], [request.ids[-1]])[0] if last else state)
         return caught_up, [self._shared(seen.logits[-1]) for seen in verified]
 
 
