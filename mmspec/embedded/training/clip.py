@@ -1,0 +1,304 @@
+"""Training of the small CLIP on painted scenes: a softmax over all options of every question about a picture.
+
+One picture answers several questions at once (place, time, weather; noun, colour, count and position of each
+prop), so a swap of one attribute is a hard negative in every step. Captions against pictures are a side loss: as
+the only one it is settled by place and time, and props stay invisible to it. The sentence encoder is frozen and
+phrases are encoded once, so the text side costs a projection.
+Legend: `n` pictures, `p` phrases of a step, `q` questions, `o` options, `d` joint width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mmspec.embedded.clip import ClipShape, export
+from mmspec.embedded.training.loop import Task
+from mmspec.embedded.training.optimiser import Optimiser
+from mmspec.embedded.training.phrases import PhraseTable, Question, questions, synonyms
+from mmspec.embedded.training.scenes import PaintedScenes, scene_at
+from mmspec.embedded.training.sheet import contact_sheet
+from mmspec.seeding import generator
+from mmspec.verify.calibration import area_under_curve
+
+__all__ = ["ClipTask", "LossWeights", "QuestionBatch", "degrade", "margins"]
+
+_MAX_LOG_SCALE = 4.6052  # logits at most 100 times the cosine, as in CLIP
+_NUM_REFRESH = 24
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weight of each kind of question, and of captions against pictures."""
+
+    place: float = 0.5
+    time: float = 0.5
+    weather: float = 0.5
+    prop: float = 1.0
+    colour: float = 0.5
+    count: float = 0.4
+    position: float = 0.4
+    caption: float = 0.2
+
+
+class QuestionBatch:
+    """The questions about a batch, as indices: `rows` `[p]` into the phrase table, and per kind
+    `pictures` `[q]`, `options` `[q, o]` into the batch's phrases, `answers` `[q]`, `opponents` `[q, o]` bool."""
+
+    def __init__(self, asked: list[list[Question]], table: PhraseTable) -> None:
+        local: dict[str, int] = {}
+        kinds: dict[str, list[tuple[int, Question]]] = {}
+        for picture, found in enumerate(asked):
+            for question in found:
+                kinds.setdefault(question.kind, []).append((picture, question))
+                for option in question.options:
+                    local.setdefault(option, len(local))
+        self.rows = table.rows(list(local))
+        self.kinds = tuple(kinds)
+        self.pictures = {kind: torch.tensor([n for n, _ in found]) for kind, found in kinds.items()}
+        self.answers = {kind: torch.tensor([q.answer for _, q in found]) for kind, found in kinds.items()}
+        self.options = {
+            kind: torch.tensor([[local[option] for option in q.options] for _, q in found])
+            for kind, found in kinds.items()
+        }
+        self.opponents = {}
+        for kind, found in kinds.items():
+            mask = torch.ones(len(found), len(found[0][1].options), dtype=torch.bool)
+            for k, (_, question) in enumerate(found):
+                mask[k, list(question.present)] = False
+            self.opponents[kind] = mask
+
+    def logits(self, kind: str, scores: Tensor) -> Tensor:
+        """Scores of one kind `[q, o]` from `[n, p]`; other true options are out of the softmax."""
+        chosen = scores[self.pictures[kind].unsqueeze(1), self.options[kind]]
+        return chosen.masked_fill(~self.opponents[kind], -torch.inf)
+
+
+Corruption = Callable[[Tensor, torch.Generator], Tensor]
+"""Pictures `[n, 3, h, w]` in [0, 1] to pictures as a drafter would show them (autoencoder, x0 estimate)."""
+
+
+class ClipTask(Task):
+    """Trains image tower, projection and scale of `model`; `captions` `[m, w]` belong to the first m pictures."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        shape: ClipShape,
+        *,
+        table: PhraseTable,
+        pictures: PaintedScenes,
+        held_out: PaintedScenes,
+        captions: Tensor,
+        weights: LossWeights,
+        batch_size: int,
+        learning_rate: float,
+        seed: int,
+        corrupt: Corruption | None = None,
+        corrupt_share: float = 0.0,
+    ) -> None:
+        self._model = model
+        model.visual.to(memory_format=torch.channels_last)  # type: ignore[operator,union-attr]
+        self._shape = shape
+        self._table = table
+        self._say = synonyms()
+        self._pictures = pictures
+        self._held_out = held_out
+        self._captions = captions
+        self._weights = weights
+        self._batch_size = batch_size
+        self._seed = seed
+        self._corrupt = corrupt
+        self._corrupt_share = corrupt_share
+        self._optimiser = Optimiser(
+            model, learning_rate=learning_rate, weight_decay=0.02, betas=(0.9, 0.98), average_decay=0.998
+        )
+
+    def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
+        """Weighted mean over the kinds of question of one batch."""
+        draw = generator(self._seed, "clip-batch", step)
+        rng = numpy.random.default_rng([self._seed, step])
+        chosen = self._choose(draw, step)
+        pixels = self._pictures.batch(chosen).float().div_(255)
+        num_corrupt = round(self._corrupt_share * len(chosen))
+        if self._corrupt is not None and num_corrupt:
+            pixels = torch.cat([self._corrupt(pixels[:num_corrupt], draw), pixels[num_corrupt:]])
+        pixels = degrade(pixels, draw, size=self._shape.image_size)
+        say = {kind: [_pick(names, rng) for names in terms.values()] for kind, terms in self._say.items()}
+        batch = QuestionBatch(
+            [questions(scene_at(self._pictures.seed, int(k)), say, rng) for k in chosen], self._table
+        )
+        image = self._image(pixels)
+        scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()  # type: ignore[operator,union-attr]
+        text = self._text(self._table.embeddings(batch.rows))
+        scores = scale * image @ text.T
+        figures, parts = {}, []
+        for kind in batch.kinds:
+            logits = batch.logits(kind, scores)
+            loss = functional.cross_entropy(logits, batch.answers[kind])
+            parts.append(getattr(self._weights, kind) * loss)
+            figures[kind] = float(loss.detach())
+        with_caption = chosen < len(self._captions)
+        if with_caption.sum() > 1:
+            captions = self._text(self._captions[chosen[with_caption]].float())
+            logits = scale * image[with_caption] @ captions.T
+            truth = torch.arange(len(logits))
+            loss = (functional.cross_entropy(logits, truth) + functional.cross_entropy(logits.T, truth)) / 2
+            parts.append(self._weights.caption * loss)
+            figures["caption"] = float(loss.detach())
+        return torch.stack(parts).sum(), figures
+
+    def _choose(self, draw: torch.Generator, step: int) -> Tensor:
+        """Every fourth batch from the pictures that have a caption."""
+        limit = len(self._captions) if step % 4 == 0 and len(self._captions) else len(self._pictures)
+        return torch.randperm(limit, generator=draw)[: self._batch_size].sort().values
+
+    def _image(self, pixels: Tensor) -> Tensor:
+        pixels = pixels.mul(2).sub(1).contiguous(memory_format=torch.channels_last)
+        # The fused kernel's backward pass is slow on CPU, and the tower attends over a handful of cells.
+        with (
+            torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+            torch.autocast("cpu", torch.bfloat16),
+        ):
+            features = self._model.visual(pixels)  # type: ignore[operator]
+        return functional.normalize(features.float(), dim=-1)
+
+    def _text(self, embeddings: Tensor) -> Tensor:
+        return functional.normalize(self._model.text.proj(embeddings), dim=-1)  # type: ignore[operator,union-attr]
+
+    def update(self, scale: float) -> None:
+        """One AdamW step."""
+        self._optimiser.step(scale)
+
+    def state(self) -> dict[str, Any]:
+        """Optimiser, and the running statistics of the image tower's norms."""
+        return {"optimiser": self._optimiser.state(), "buffers": dict(self._model.visual.named_buffers())}  # type: ignore[union-attr,operator]
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._optimiser.load(state["optimiser"])
+        for name, buffer in self._model.visual.named_buffers():  # type: ignore[union-attr,operator]
+            buffer.copy_(state["buffers"][name])
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Area under the ROC curve per kind on held-out pictures: true phrase against one attribute swapped."""
+        with self._optimiser.averaged():
+            self._refresh_norms()
+            self._model.eval()
+            indices = torch.arange(len(self._held_out))
+            pixels = self._held_out.batch(indices).float().div_(255)
+            if self._corrupt is not None:
+                pixels = torch.cat(
+                    [self._corrupt(part, generator(self._seed, "clip-held-out", k)) for k, part in enumerate(pixels.split(64))]
+                )
+            pixels = functional.interpolate(pixels, size=(self._shape.image_size,) * 2, mode="bicubic", antialias=True)
+            image = torch.cat([self._image(part.clamp(0, 1)) for part in pixels.split(100)])
+            figures = self._figures(image)
+            self._model.train()
+        return figures
+
+    def _figures(self, image: Tensor) -> dict[str, float]:
+        rng = numpy.random.default_rng([self._seed, 7])
+        say = {kind: [names[0] for names in terms.values()] for kind, terms in self._say.items()}
+        batch = QuestionBatch(
+            [questions(scene_at(self._held_out.seed, k), say, rng) for k in range(len(image))], self._table
+        )
+        scale = float(self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp())  # type: ignore[operator,union-attr]
+        scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
+        figures = {}
+        for kind in batch.kinds:
+            true, false = margins(batch, kind, scores, rng)
+            figures[f"auc_{kind}"] = area_under_curve(true, false)
+            logits = batch.logits(kind, scores)
+            figures[f"top1_{kind}"] = float((logits.argmax(1) == batch.answers[kind]).float().mean())
+        return figures
+
+    def _refresh_norms(self) -> None:
+        """Running statistics of the averaged weights: those of the raw weights do not fit them."""
+        self._model.train()
+        for k in range(_NUM_REFRESH):
+            draw = generator(self._seed, "clip-refresh", k)
+            chosen = torch.randint(len(self._pictures), (self._batch_size,), generator=draw).sort().values
+            pixels = self._pictures.batch(chosen).float().div_(255)
+            num_corrupt = round(self._corrupt_share * len(chosen))
+            if self._corrupt is not None and num_corrupt:
+                pixels = torch.cat([self._corrupt(pixels[:num_corrupt], draw), pixels[num_corrupt:]])
+            self._image(degrade(pixels, draw, size=self._shape.image_size))
+
+    def sheet(self) -> Image.Image:
+        """Pictures of a batch as the tower sees them."""
+        draw = generator(self._seed, "clip-sheet", 0)
+        pixels = self._pictures.batch(torch.arange(min(32, len(self._pictures)))).float().div_(255)
+        if self._corrupt is not None:
+            pixels = torch.cat([self._corrupt(pixels[:16], draw), pixels[16:]])
+        return contact_sheet(degrade(pixels, draw, size=self._shape.image_size), num_columns=8, tile=96)
+
+    def export(self, folder: Path) -> None:
+        """Write the averaged model as it ships."""
+        with self._optimiser.averaged():
+            export(self._model, self._shape, folder)
+
+
+def margins(
+    batch: QuestionBatch, kind: str, scores: Tensor, rng: numpy.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Margin of the true option and of one wrong option of every question, both `[q]`.
+
+    The margin of a claim is its score less the log-sum-exp of its opponents. Other true options are opponents
+    of the wrong one unless a text that holds the wrong one would claim them too (other props).
+    """
+    logits = batch.logits(kind, scores)
+    answers = batch.answers[kind]
+    num = logits.shape[1]
+    wrong = torch.tensor([_another(rng, num, int(a), batch.opponents[kind][k]) for k, a in enumerate(answers)])
+    true = _margin(logits, answers)
+    return true, _margin(logits, wrong)
+
+
+def _margin(logits: Tensor, chosen: Tensor) -> Tensor:
+    own = logits.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    others = logits.scatter(1, chosen.unsqueeze(1), -torch.inf)
+    return own - others.logsumexp(1)
+
+
+def _another(rng: numpy.random.Generator, num: int, answer: int, allowed: Tensor) -> int:
+    options = [k for k in range(num) if k != answer and bool(allowed[k])]
+    return options[int(rng.integers(len(options)))]
+
+
+def _pick(names: tuple[str, ...], rng: numpy.random.Generator) -> str:
+    return names[0] if rng.random() < 0.5 else names[int(rng.integers(len(names)))]
+
+
+def degrade(pixels: Tensor, draw: torch.Generator, *, size: int) -> Tensor:
+    """Pictures at the tower's size, half of them as soft as a small decoder draws, some noisy or dim.
+
+    `pixels` `[n, 3, h, w]` in [0, 1] -> `[n, 3, size, size]` in [0, 1].
+    """
+    n = len(pixels)
+    soft = torch.rand(n, generator=draw) < 0.5
+    half = functional.avg_pool2d(pixels[soft], 2)
+    pixels = pixels.clone()
+    pixels[soft] = functional.interpolate(half, scale_factor=2, mode="bilinear")
+    pixels = functional.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
+    blurred = torch.rand(n, generator=draw) < 0.2
+    pixels[blurred] = functional.avg_pool2d(pixels[blurred], 3, stride=1, padding=1, count_include_pad=False)
+    noise = (torch.rand(n, 1, 1, 1, generator=draw) - 0.6).clamp(min=0) * 0.2
+    gain = 1 + 0.16 * (torch.rand(n, 1, 1, 1, generator=draw) - 0.5)
+    return (pixels * gain + noise * torch.randn(pixels.shape, generator=draw)).clamp(0, 1)
+
+
+def load_pictures(state: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Take up trained weights (without the sentence encoder) before fine-tuning."""
+    missing, unexpected = model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()}, strict=False)
+    assert not unexpected, unexpected
+    assert all(name.startswith("text.transformer.") for name in missing), missing

@@ -1,0 +1,118 @@
+"""The phrases that a picture of the embedded world can be asked for, encoded once by the frozen encoder.
+
+Knows the vocabulary and sentence embeddings; knows no picture. Each question is a set of options of one kind,
+of which exactly one is true of a scene: the ten places, or "a red dragon" in each of seven colours.
+Legend: `p` phrases, `w` width of the sentence encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import torch
+from torch import Tensor
+
+from mmspec.embedded.captions import phrases, thing
+from mmspec.embedded.scenes import Prop, Scene
+from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
+
+__all__ = ["PhraseTable", "Question", "mean_pooled", "questions", "synonyms"]
+
+_NUM_DRAWS = 60  # enough to meet every phrasing of a term
+
+
+@dataclass(frozen=True)
+class Question:
+    """Options of one kind, `answer` the index of the true one; `present` are other true options, not opponents."""
+
+    kind: str
+    options: tuple[str, ...]
+    answer: int
+    present: tuple[int, ...] = ()
+
+
+def synonyms() -> dict[str, dict[str, tuple[str, ...]]]:
+    """For place, time, weather and prop: the training phrases of every term, the plain one first."""
+    out: dict[str, dict[str, tuple[str, ...]]] = {"place": {}, "time": {}, "weather": {}, "prop": {}}
+    for kind, table in (("place", PLACES), ("time", TIMES), ("weather", WEATHERS)):
+        for key in table:
+            scene = Scene(**{"place": "sea", "time": "noon", "weather": "clear", kind: key}) if kind != "place" else (
+                Scene(key, None, None) if key in ("space", "cave") else Scene(key, "noon", "clear")
+            )
+            drawn = [phrases(scene, rng=numpy.random.default_rng(k))[kind][0] for k in range(_NUM_DRAWS)]
+            out[kind][key] = tuple(dict.fromkeys([phrases(scene)[kind][0], *sorted(drawn)]))
+    out["prop"] = {noun: tuple(thing(name) for name in entry.names) for noun, entry in NOUNS.items()}
+    return out
+
+
+def questions(scene: Scene, say: Mapping[str, Sequence[str]], rng: numpy.random.Generator) -> list[Question]:
+    """Every question about `scene`; `say[kind]` are the options of place, time, weather and prop as phrased now."""
+    out = [Question("place", tuple(say["place"]), list(PLACES).index(scene.place))]
+    if scene.time is not None and scene.weather is not None:
+        out.append(Question("time", tuple(say["time"]), list(TIMES).index(scene.time)))
+        out.append(Question("weather", tuple(say["weather"]), list(WEATHERS).index(scene.weather)))
+    nouns = list(NOUNS)
+    present = [nouns.index(prop.noun) for prop in scene.props]
+    for prop, index in zip(scene.props, present, strict=True):
+        out.append(Question("prop", tuple(say["prop"]), index, tuple(k for k in present if k != index)))
+        out += prop_questions(prop, rng)
+    return out
+
+
+def prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
+    """The questions about one prop's colour, count and position, in one of the noun's names."""
+    names = NOUNS[prop.noun].names
+    name = names[0] if rng.random() < 0.7 else names[int(rng.integers(len(names)))]
+    out = []
+    if prop.colour is not None:
+        options = tuple(thing(f"{colour} {name}") for colour in COLOURS)
+        out.append(Question("colour", options, list(COLOURS).index(prop.colour)))
+    out.append(Question("count", tuple(thing(prop.noun, count) for count in COUNTS), list(COUNTS).index(prop.count)))
+    if prop.count == 1 and prop.position in POSITIONS:
+        way = int(rng.integers(2))
+        options = tuple(f"{thing(name)} {term.names[way]}" for term in POSITIONS.values())
+        out.append(Question("position", options, list(POSITIONS).index(prop.position)))
+    return out
+
+
+class PhraseTable:
+    """Sentence embeddings `[p, w]` float32 of every training phrase, before the projection."""
+
+    def __init__(self, text_folder: Path) -> None:
+        words = {phrase for table in synonyms().values() for names in table.values() for phrase in names}
+        for noun, entry in NOUNS.items():
+            words |= {thing(noun, count) for count in COUNTS}
+            for name in entry.names:
+                words |= {thing(f"{colour} {name}") for colour in COLOURS}
+                words |= {f"{thing(name)} {way}" for term in POSITIONS.values() for way in term.names[:2]}
+        self._rows = {phrase: row for row, phrase in enumerate(sorted(words))}
+        self._embeddings = mean_pooled(list(self._rows), text_folder=text_folder)
+
+    def rows(self, words: Sequence[str]) -> Tensor:
+        """Row of each phrase, `[n]` int64."""
+        return torch.tensor([self._rows[word] for word in words])
+
+    def embeddings(self, rows: Tensor) -> Tensor:
+        """`[n]` -> `[n, w]`."""
+        return self._embeddings[rows]
+
+
+@torch.no_grad()
+def mean_pooled(words: Sequence[str], *, text_folder: Path, batch_size: int = 128) -> Tensor:
+    """Mean of the encoder's last hidden states over each phrase's tokens `[n, w]`, as open_clip's mean pooler does."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(text_folder, local_files_only=True)
+    encoder = AutoModel.from_pretrained(text_folder, local_files_only=True, add_pooling_layer=False).eval()
+    order = sorted(range(len(words)), key=lambda k: len(words[k]))
+    out = torch.empty(len(words), encoder.config.hidden_size)
+    for start in range(0, len(order), batch_size):
+        part = order[start : start + batch_size]
+        batch = tokenizer([words[k] for k in part], padding=True, truncation=True, max_length=64, return_tensors="pt")
+        hidden = encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        mask = batch["attention_mask"].unsqueeze(-1)
+        out[part] = (hidden * mask).sum(1) / mask.sum(1)
+    return out

@@ -1,0 +1,1 @@
+"""The verifier: what text and prompt claim, and whether pictures show it."""
