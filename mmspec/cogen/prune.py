@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from mmspec.errors import InputError
 from mmspec.types import ClaimScore
 
@@ -64,8 +66,8 @@ class Threshold(PrunePolicy):
             raise InputError(f"prune.max_probability={max_probability}: expected a number in (0, 1]")
         self.max_probability = max_probability
 
-    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:  # noqa: ARG002 - the interface's
-        """See `PrunePolicy.condemn`."""
+    @override
+    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:
         return [rival.surest_fault < self.max_probability for rival in ranked]
 
 
@@ -77,8 +79,8 @@ class Margin(PrunePolicy):
             raise InputError(f"prune.margin={margin}: expected a number in [0, 1)")
         self.margin = margin
 
-    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:  # noqa: ARG002 - the interface's
-        """See `PrunePolicy.condemn`."""
+    @override
+    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:
         best = max((rival.agreement for rival in ranked), default=0.0)
         return [rival.agreement < best - self.margin for rival in ranked]
 
@@ -91,8 +93,8 @@ class TopK(PrunePolicy):
             raise InputError(f"prune.k={k}: expected at least 1")
         self.k = k
 
-    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:  # noqa: ARG002 - the interface's
-        """See `PrunePolicy.condemn`."""
+    @override
+    def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:
         return [position >= self.k for position in range(len(ranked))]
 
 
@@ -107,8 +109,8 @@ class SuccessiveHalving(PrunePolicy):
         self.eta = eta
         self.grace = grace
 
+    @override
     def condemn(self, ranked: Sequence[Rival], *, round: int) -> list[bool]:
-        """See `PrunePolicy.condemn`."""
         if round < self.grace:
             return [False] * len(ranked)
         num_kept = math.ceil(len(ranked) / self.eta)

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from mmspec.types import Event
 
 __all__ = ["Interleaved", "Schedule", "Threaded", "hidden_share"]
@@ -29,8 +31,8 @@ class Schedule(abc.ABC):
 class Interleaved(Schedule):
     """One item of each job in turn, in the caller's thread."""
 
+    @override
     def merge(self, jobs: Sequence[Iterator[Event]]) -> Iterator[Event]:
-        """See `Schedule.merge`."""
         running = list(jobs)
         while running:
             for job in list(running):
@@ -50,10 +52,13 @@ class _End:
 
 
 class Threaded(Schedule):
-    """Each job in a thread of its own, side by side: torch releases the interpreter lock while it computes."""
+    """Each job in a thread of its own, side by side: torch releases the interpreter lock while it computes.
 
+    `merge` returns, also on error, only when every thread has ended.
+    """
+
+    @override
     def merge(self, jobs: Sequence[Iterator[Event]]) -> Iterator[Event]:
-        """See `Schedule.merge`. Returns, also on error, only when every thread has ended."""
         events: queue.SimpleQueue[Event | _End] = queue.SimpleQueue()
         stop = threading.Event()
 
