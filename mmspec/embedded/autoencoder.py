@@ -44,7 +44,7 @@ class Autoencoder(ModelMixin, ConfigMixin):
     `channels` are the widths at a half, a quarter and an eighth of the encoder's size; each is divisible by 8.
     """
 
-    @register_to_config
+    @register_to_config  # type: ignore[untyped-decorator]  # diffusers ships no types
     def __init__(self, latent_channels: int = 16, channels: tuple[int, int, int] = (48, 96, 192)) -> None:
         super().__init__()
         a, b, c = channels

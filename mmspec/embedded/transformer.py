@@ -61,7 +61,7 @@ class _Block(nn.Module):
 class DiffusionTransformer(ModelMixin, ConfigMixin):
     """Transformer over the cells of a `size` x `size` latent."""
 
-    @register_to_config
+    @register_to_config  # type: ignore[untyped-decorator]  # diffusers ships no types
     def __init__(
         self,
         latent_channels: int = 16,
@@ -77,9 +77,7 @@ class DiffusionTransformer(ModelMixin, ConfigMixin):
         self.text = nn.Linear(text_width, width)
         self.pooled = nn.Linear(text_width, width)
         self.no_text = nn.Parameter(torch.zeros(1, 1, width))
-        self.time = nn.Sequential(
-            nn.Linear(2 * _NUM_FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width)
-        )
+        self.time = nn.Sequential(nn.Linear(2 * _NUM_FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width))
         self.modulation = nn.Linear(width, 6 * width)
         self.blocks = nn.ModuleList(_Block(width, num_heads) for _ in range(depth))
         self.last_modulation = nn.Linear(width, 2 * width)

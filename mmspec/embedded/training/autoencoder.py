@@ -43,7 +43,7 @@ class AutoencoderTask(Task):
         latent_noise: float,
         seed: int,
     ) -> None:
-        self._model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._model = model.to(memory_format=torch.channels_last)
         self._pictures = pictures
         self._held_out = held_out
         self._batch_size = batch_size

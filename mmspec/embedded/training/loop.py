@@ -23,7 +23,7 @@ from torch import Tensor
 from mmspec.embedded.training.record import Log
 from mmspec.embedded.training.schedule import Schedule
 
-__all__ = ["Task", "LoopSettings", "train"]
+__all__ = ["LoopSettings", "Task", "train"]
 
 _LOGGER = logging.getLogger(__name__)
 _CONTROL_KEYS = {"end_at", "num_threads"}
@@ -95,7 +95,7 @@ def train(task: Task, schedule: Schedule, settings: LoopSettings, *, folder: Pat
         if step % 20 == 0:
             end = _control(folder, started + schedule.duration_s)
         loss, figures = task.loss(step)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         task.update(schedule.scale(step, remaining_s=end - time.time()))
         log.add(step, {"loss": loss.item(), **figures})
         step += 1
@@ -103,9 +103,7 @@ def train(task: Task, schedule: Schedule, settings: LoopSettings, *, folder: Pat
         if step % settings.log_steps == 0:
             rate = (step - first) / (now - first_time)
             log.flush(now - started)
-            _LOGGER.info(
-                "%s step %d, %s, %.2f steps/s, %.0f s left", folder.name, step, log.summary(), rate, end - now
-            )
+            _LOGGER.info("%s step %d, %s, %.2f steps/s, %.0f s left", folder.name, step, log.summary(), rate, end - now)
         if now >= next_checkpoint:
             _save(task, checkpoint, step, now - started)
             next_checkpoint = now + settings.checkpoint_s

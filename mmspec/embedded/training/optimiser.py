@@ -35,7 +35,7 @@ class Optimiser:
         matrix_learning_rate: float = 0.0,
         max_gradient_norm: float = 1.0,
     ) -> None:
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._masters = [p.detach().float().clone().requires_grad_() for p in self._parameters]
         self._averages = [m.detach().clone() for m in self._masters]
         self._average_decay = average_decay

@@ -1,0 +1,188 @@
+"""The image drafter over the embedded models: rectified flow in a few Euler steps.
+
+Knows the embedded `diffusers` folder, its scheduler's sigmas and the frozen text encoder. The scheduler's Euler step
+is written out (`latents + (next sigma - sigma) * velocity`), because the drafts of one batch stand at different steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy
+import torch
+from torch import Tensor
+
+from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
+from mmspec.embedded.pipeline import EmbeddedModels, load_pipeline
+from mmspec.embedded.text_encoder import TextEncoder, TextFeatures, pad_features
+from mmspec.errors import InputError, ModelError
+from mmspec.image.drafter import ImageDrafter
+from mmspec.seeding import generator
+from mmspec.types import ImageDraft, Preview
+from mmspec.weights import resolve
+
+__all__ = ["EmbeddedDrafter"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_NUM_REMEMBERED_CONDITIONS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The guided velocity of the last step, and the sigma that the step led to."""
+
+    velocity: Tensor
+    sigma: float
+
+
+class EmbeddedDrafter(ImageDrafter):
+    """Draws 128x128 pictures of the embedded world.
+
+    `path` and `text_encoder` are references for `mmspec.weights`; `dtype` is "float32" or "bfloat16", the precision of
+    the transformer and of the decoder. `guidance_scale` pulls towards the condition, `emphasis_scale` towards a phrase
+    to emphasise, `early_guidance_scale` replaces the former above sigma `early_sigma`, where nothing is visible yet.
+    Raises `WeightsError` for a missing or foreign folder, `InputError` for an unknown dtype.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        text_encoder: str,
+        dtype: str,
+        guidance_scale: float,
+        emphasis_scale: float,
+        early_guidance_scale: float,
+        early_sigma: float,
+    ) -> None:
+        if dtype not in _DTYPES:
+            raise InputError(f"dtype={dtype!r} is unknown: expected one of {', '.join(_DTYPES)}")
+        self._set_up(
+            load_pipeline(resolve(path), dtype=_DTYPES[dtype]),
+            TextEncoder(text_encoder),
+            Guidance(guidance_scale, emphasis_scale, early_guidance_scale, early_sigma),
+        )
+
+    @classmethod
+    def from_models(cls, models: EmbeddedModels, text_encoder: TextEncoder, guidance: Guidance) -> EmbeddedDrafter:
+        """A drafter over models that are loaded already."""
+        drafter = cls.__new__(cls)
+        drafter._set_up(models, text_encoder, guidance)
+        return drafter
+
+    def _set_up(self, models: EmbeddedModels, text_encoder: TextEncoder, guidance: Guidance) -> None:
+        self._models = models
+        self._guidance = guidance
+        self._sigmas = functools.cache(self._compute_sigmas)
+        self._text = functools.lru_cache(_NUM_REMEMBERED_CONDITIONS)(lambda text: text_encoder.encode([text])[0])
+
+    def start(self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int) -> list[ImageDraft]:
+        """See `ImageDrafter.start`."""
+        if num_steps < 1:
+            raise InputError(f"num_steps={num_steps} is too small: expected at least 1")
+        config = self._models.transformer.config
+        shape = (config["latent_channels"], config["size"], config["size"])
+        return [
+            ImageDraft(torch.randn(shape, generator=generator(seed, "image-noise")), 0, num_steps, seed, condition)
+            for condition, seed in zip(conditions, seeds, strict=True)
+        ]
+
+    def advance(
+        self,
+        drafts: Sequence[ImageDraft],
+        num_steps: int,
+        *,
+        conditions: Sequence[str] | None = None,
+        emphasis: Sequence[str | None] | None = None,
+    ) -> list[ImageDraft]:
+        """See `ImageDrafter.advance`."""
+        out = list(drafts)
+        if conditions is not None:
+            out = [replace(draft, condition=text) for draft, text in zip(out, conditions, strict=True)]
+        phrases = list(emphasis) if emphasis is not None else [None] * len(out)
+        for _ in range(num_steps):
+            growing = [k for k, draft in enumerate(out) if not draft.finished]
+            if not growing:
+                break
+            stepped = self._step([out[k] for k in growing], [phrases[k] for k in growing])
+            for k, draft in zip(growing, stepped, strict=True):
+                out[k] = draft
+        return out
+
+    def preview(self, drafts: Sequence[ImageDraft]) -> list[Preview]:
+        """See `ImageDrafter.preview`; a draft before its first step costs one step of the model."""
+        if not drafts:
+            return []
+        x0, levels = self._estimates(drafts)
+        pixels = self._models.vae.decode_unit(x0)
+        return [Preview(picture, level) for picture, level in zip(pixels, levels, strict=True)]
+
+    def renoise(self, draft: ImageDraft, level: float, *, seed: int) -> ImageDraft:
+        """See `ImageDrafter.renoise`."""
+        if not 0 < level <= 1:
+            raise InputError(f"level={level} is no noise level: expected more than 0 and at most 1")
+        sigmas = self._sigmas(draft.num_steps)
+        step = int((sigmas[:-1] - level).abs().argmin())
+        x0, _ = self._estimates([draft])
+        noise = torch.randn(draft.latents.shape, generator=generator(seed, "image-renoise"))
+        return replace(draft, latents=noisy(x0, noise[None], sigmas[step : step + 1])[0], step=step, state=None)
+
+    def _step(self, drafts: list[ImageDraft], phrases: list[str | None]) -> list[ImageDraft]:
+        schedules = [self._sigmas(draft.num_steps) for draft in drafts]
+        sigma = torch.stack([s[draft.step] for s, draft in zip(schedules, drafts, strict=True)])
+        following = torch.stack([s[draft.step + 1] for s, draft in zip(schedules, drafts, strict=True)])
+        velocity = self._velocity(drafts, sigma, phrases)
+        latents = torch.stack([draft.latents for draft in drafts])
+        latents = latents + (following - sigma)[:, None, None, None] * velocity
+        return [
+            replace(draft, latents=latents[k], step=draft.step + 1, state=_State(velocity[k], float(following[k])))
+            for k, draft in enumerate(drafts)
+        ]
+
+    def _velocity(self, drafts: Sequence[ImageDraft], sigma: Tensor, phrases: Sequence[str | None]) -> Tensor:
+        emphasised = [k for k, phrase in enumerate(phrases) if phrase is not None]
+        named: list[TextFeatures] = [self._text(phrase) for phrase in phrases if phrase is not None]
+        velocity = guided_velocity(
+            self._models.transformer,
+            torch.stack([draft.latents for draft in drafts]),
+            sigma,
+            text=pad_features([self._text(draft.condition) for draft in drafts]),
+            emphasis=pad_features(named) if named else None,
+            emphasised=torch.tensor(emphasised, dtype=torch.long),
+            guidance=self._guidance,
+        )
+        if not velocity.isfinite().all():
+            raise ModelError(
+                "the diffusion transformer gave NaN or infinity: the weights do not fit, or try dtype=float32"
+            )
+        return velocity
+
+    def _estimates(self, drafts: Sequence[ImageDraft]) -> tuple[Tensor, list[float]]:
+        """x0 estimates `[n, c, h, w]` and the noise levels of the drafts' latents.
+
+        The velocity of the last step holds the estimate (x0 does not move along its straight line): looking is free.
+        """
+        fresh = [k for k, draft in enumerate(drafts) if draft.state is None]
+        velocities: dict[int, tuple[Tensor, float]] = {}
+        if fresh:
+            chosen = [drafts[k] for k in fresh]
+            sigma = torch.stack([self._sigmas(draft.num_steps)[draft.step] for draft in chosen])
+            for k, v, s in zip(fresh, self._velocity(chosen, sigma, [None] * len(chosen)), sigma, strict=True):
+                velocities[k] = (v, float(s))
+        x0, levels = [], []
+        for k, draft in enumerate(drafts):
+            if isinstance(draft.state, _State):
+                velocity, sigma_now = draft.state.velocity, draft.state.sigma
+            else:
+                velocity, sigma_now = velocities[k]
+            x0.append(x0_of(draft.latents[None], velocity[None], torch.tensor([sigma_now]))[0])
+            levels.append(sigma_now)
+        return torch.stack(x0), levels
+
+    def _compute_sigmas(self, num_steps: int) -> Tensor:
+        """Noise levels before each step and after the last, `[num_steps + 1]`, from 1 to 0."""
+        scheduler = self._models.scheduler
+        scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / num_steps, num_steps))
+        return torch.as_tensor(scheduler.sigmas, dtype=torch.float32)
