@@ -55,10 +55,13 @@ class TextStandIn:
         return replace(state, seed=seed)
 
     def extend(
-        self, states: Sequence[TextStandInState], *, max_new_tokens: int, until: SegmentEnd
+        self, states: Sequence[TextStandInState], *, max_new_tokens: int, until: SegmentEnd | None
     ) -> list[TextStandInState]:
         self.calls.append(len(states))
-        return [self._extended(state) for state in states]
+        grown = [self._extended(state) for state in states]
+        while until is None and not all(state.finished for state in grown):
+            grown = [state if state.finished else self._extended(state) for state in grown]
+        return grown
 
     def _extended(self, state: TextStandInState) -> TextStandInState:
         script = self.scripts.get(state.seed, self.default)
