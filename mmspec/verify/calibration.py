@@ -21,7 +21,7 @@ def area_under_curve(positive: Tensor, negative: Tensor) -> float:
     0.75
     """
     scores = torch.cat([negative, positive]).double()
-    values, inverse, counts = scores.unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = scores.unique(return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()
     ranks = (last - (counts - 1) / 2)[inverse]  # mean rank of equal scores
     n, m = len(positive), len(negative)

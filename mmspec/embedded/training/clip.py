@@ -43,6 +43,7 @@ class LossWeights:
     time: float = 0.5
     weather: float = 0.5
     prop: float = 1.0
+    nothing: float = 0.3
     colour: float = 0.5
     count: float = 0.4
     position: float = 0.4
@@ -51,33 +52,32 @@ class LossWeights:
 
 class QuestionBatch:
     """The questions about a batch, as indices: `rows` `[p]` into the phrase table, and per kind
-    `pictures` `[q]`, `options` `[q, o]` into the batch's phrases, `answers` `[q]`, `opponents` `[q, o]` bool."""
+    `pictures` `[q]`, `options` `[q, o]` into the batch's phrases, `answers` `[q]`, `opponents` `[q, o]` bool.
+    """
 
     def __init__(self, asked: list[list[Question]], table: PhraseTable) -> None:
         local: dict[str, int] = {}
+        indices: dict[tuple[str, ...], list[int]] = {}  # most questions of a batch share their options
         kinds: dict[str, list[tuple[int, Question]]] = {}
         for picture, found in enumerate(asked):
             for question in found:
                 kinds.setdefault(question.kind, []).append((picture, question))
-                for option in question.options:
-                    local.setdefault(option, len(local))
+                if question.options not in indices:
+                    indices[question.options] = [local.setdefault(o, len(local)) for o in question.options]
         self.rows = table.rows(list(local))
         self.kinds = tuple(kinds)
         self.pictures = {kind: torch.tensor([n for n, _ in found]) for kind, found in kinds.items()}
         self.answers = {kind: torch.tensor([q.answer for _, q in found]) for kind, found in kinds.items()}
-        self.options = {
-            kind: torch.tensor([[local[option] for option in q.options] for _, q in found])
-            for kind, found in kinds.items()
-        }
+        self.options = {kind: torch.tensor([indices[q.options] for _, q in found]) for kind, found in kinds.items()}
         self.opponents = {}
         for kind, found in kinds.items():
             mask = torch.ones(len(found), len(found[0][1].options), dtype=torch.bool)
             for k, (_, question) in enumerate(found):
-                mask[k, list(question.present)] = False
+                mask[k, list(question.left_out)] = False
             self.opponents[kind] = mask
 
     def logits(self, kind: str, scores: Tensor) -> Tensor:
-        """Scores of one kind `[q, o]` from `[n, p]`; other true options are out of the softmax."""
+        """Scores of one kind `[q, o]` from `[n, p]`; options left out are out of the softmax."""
         chosen = scores[self.pictures[kind].unsqueeze(1), self.options[kind]]
         return chosen.masked_fill(~self.opponents[kind], -torch.inf)
 
@@ -132,10 +132,8 @@ class ClipTask(Task):
         if self._corrupt is not None and num_corrupt:
             pixels = torch.cat([self._corrupt(pixels[:num_corrupt], draw), pixels[num_corrupt:]])
         pixels = degrade(pixels, draw, size=self._shape.image_size)
-        say = {kind: [_pick(names, rng) for names in terms.values()] for kind, terms in self._say.items()}
-        batch = QuestionBatch(
-            [questions(scene_at(self._pictures.seed, int(k)), say, rng) for k in chosen], self._table
-        )
+        say = {kind: tuple(_pick(names, rng) for names in terms.values()) for kind, terms in self._say.items()}
+        batch = QuestionBatch([questions(scene_at(self._pictures.seed, int(k)), say, rng) for k in chosen], self._table)
         image = self._image(pixels)
         scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()  # type: ignore[operator,union-attr]
         text = self._text(self._table.embeddings(batch.rows))
@@ -198,7 +196,10 @@ class ClipTask(Task):
             pixels = self._held_out.batch(indices).float().div_(255)
             if self._corrupt is not None:
                 pixels = torch.cat(
-                    [self._corrupt(part, generator(self._seed, "clip-held-out", k)) for k, part in enumerate(pixels.split(64))]
+                    [
+                        self._corrupt(part, generator(self._seed, "clip-held-out", k))
+                        for k, part in enumerate(pixels.split(64))
+                    ]
                 )
             pixels = functional.interpolate(pixels, size=(self._shape.image_size,) * 2, mode="bicubic", antialias=True)
             image = torch.cat([self._image(part.clamp(0, 1)) for part in pixels.split(100)])
@@ -208,14 +209,14 @@ class ClipTask(Task):
 
     def _figures(self, image: Tensor) -> dict[str, float]:
         rng = numpy.random.default_rng([self._seed, 7])
-        say = {kind: [names[0] for names in terms.values()] for kind, terms in self._say.items()}
+        say = {kind: tuple(names[0] for names in terms.values()) for kind, terms in self._say.items()}
         batch = QuestionBatch(
             [questions(scene_at(self._held_out.seed, k), say, rng) for k in range(len(image))], self._table
         )
         scale = float(self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp())  # type: ignore[operator,union-attr]
         scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
         figures = {}
-        for kind in batch.kinds:
+        for kind in (kind for kind in batch.kinds if kind != "nothing"):
             true, false = margins(batch, kind, scores, rng)
             figures[f"auc_{kind}"] = area_under_curve(true, false)
             logits = batch.logits(kind, scores)
@@ -248,18 +249,22 @@ class ClipTask(Task):
             export(self._model, self._shape, folder)
 
 
-def margins(
-    batch: QuestionBatch, kind: str, scores: Tensor, rng: numpy.random.Generator
-) -> tuple[Tensor, Tensor]:
+def margins(batch: QuestionBatch, kind: str, scores: Tensor, rng: numpy.random.Generator) -> tuple[Tensor, Tensor]:
     """Margin of the true option and of one wrong option of every question, both `[q]`.
 
-    The margin of a claim is its score less the log-sum-exp of its opponents. Other true options are opponents
-    of the wrong one unless a text that holds the wrong one would claim them too (other props).
+    The margin of a claim is its score less the log-sum-exp of its opponents.
     """
     logits = batch.logits(kind, scores)
     answers = batch.answers[kind]
+    true_ones = [{answer} for answer in answers.tolist()]
     num = logits.shape[1]
-    wrong = torch.tensor([_another(rng, num, int(a), batch.opponents[kind][k]) for k, a in enumerate(answers)])
+    if kind == "prop":  # a picture has several, and "an empty scene" is nobody's claim
+        num -= 1
+        seen: dict[int, set[int]] = {}
+        for picture, answer in zip(batch.pictures[kind].tolist(), answers.tolist(), strict=True):
+            seen.setdefault(picture, set()).add(answer)
+        true_ones = [seen[picture] for picture in batch.pictures[kind].tolist()]
+    wrong = torch.tensor([_another(rng, num, true) for true in true_ones])
     true = _margin(logits, answers)
     return true, _margin(logits, wrong)
 
@@ -270,8 +275,8 @@ def _margin(logits: Tensor, chosen: Tensor) -> Tensor:
     return own - others.logsumexp(1)
 
 
-def _another(rng: numpy.random.Generator, num: int, answer: int, allowed: Tensor) -> int:
-    options = [k for k in range(num) if k != answer and bool(allowed[k])]
+def _another(rng: numpy.random.Generator, num: int, true_ones: set[int]) -> int:
+    options = [k for k in range(num) if k not in true_ones]
     return options[int(rng.integers(len(options)))]
 
 
@@ -286,10 +291,12 @@ def degrade(pixels: Tensor, draw: torch.Generator, *, size: int) -> Tensor:
     """
     n = len(pixels)
     soft = torch.rand(n, generator=draw) < 0.5
-    half = functional.avg_pool2d(pixels[soft], 2)
-    pixels = pixels.clone()
-    pixels[soft] = functional.interpolate(half, scale_factor=2, mode="bilinear")
-    pixels = functional.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
+    half = functional.avg_pool2d(pixels, 2)
+    if half.shape[-1] == size:
+        pixels = half
+    else:
+        pixels = functional.interpolate(pixels, size=(size, size), mode="area")
+        pixels[soft] = functional.interpolate(half[soft], size=(size, size), mode="bilinear")
     blurred = torch.rand(n, generator=draw) < 0.2
     pixels[blurred] = functional.avg_pool2d(pixels[blurred], 3, stride=1, padding=1, count_include_pad=False)
     noise = (torch.rand(n, 1, 1, 1, generator=draw) - 0.6).clamp(min=0) * 0.2
@@ -299,6 +306,8 @@ def degrade(pixels: Tensor, draw: torch.Generator, *, size: int) -> Tensor:
 
 def load_pictures(state: Mapping[str, Tensor], model: nn.Module) -> None:
     """Take up trained weights (without the sentence encoder) before fine-tuning."""
-    missing, unexpected = model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()}, strict=False)
+    missing, unexpected = model.load_state_dict(
+        {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, strict=False
+    )
     assert not unexpected, unexpected
     assert all(name.startswith("text.transformer.") for name in missing), missing

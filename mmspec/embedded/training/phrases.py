@@ -19,19 +19,22 @@ from mmspec.embedded.captions import phrases, thing
 from mmspec.embedded.scenes import Prop, Scene
 from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 
-__all__ = ["PhraseTable", "Question", "mean_pooled", "questions", "synonyms"]
+__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "questions", "synonyms"]
+
+NOTHING = "an empty scene"
+"""The opponent of every prop that beats whatever is not there, so that scores mean the same in every picture."""
 
 _NUM_DRAWS = 60  # enough to meet every phrasing of a term
 
 
 @dataclass(frozen=True)
 class Question:
-    """Options of one kind, `answer` the index of the true one; `present` are other true options, not opponents."""
+    """Options of one kind, `answer` the index of the true one; options in `left_out` are neither true nor false."""
 
     kind: str
     options: tuple[str, ...]
     answer: int
-    present: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
 
 
 def synonyms() -> dict[str, dict[str, tuple[str, ...]]]:
@@ -39,8 +42,10 @@ def synonyms() -> dict[str, dict[str, tuple[str, ...]]]:
     out: dict[str, dict[str, tuple[str, ...]]] = {"place": {}, "time": {}, "weather": {}, "prop": {}}
     for kind, table in (("place", PLACES), ("time", TIMES), ("weather", WEATHERS)):
         for key in table:
-            scene = Scene(**{"place": "sea", "time": "noon", "weather": "clear", kind: key}) if kind != "place" else (
-                Scene(key, None, None) if key in ("space", "cave") else Scene(key, "noon", "clear")
+            scene = (
+                Scene(**{"place": "sea", "time": "noon", "weather": "clear", kind: key})
+                if kind != "place"
+                else (Scene(key, None, None) if key in ("space", "cave") else Scene(key, "noon", "clear"))
             )
             drawn = [phrases(scene, rng=numpy.random.default_rng(k))[kind][0] for k in range(_NUM_DRAWS)]
             out[kind][key] = tuple(dict.fromkeys([phrases(scene)[kind][0], *sorted(drawn)]))
@@ -56,13 +61,16 @@ def questions(scene: Scene, say: Mapping[str, Sequence[str]], rng: numpy.random.
         out.append(Question("weather", tuple(say["weather"]), list(WEATHERS).index(scene.weather)))
     nouns = list(NOUNS)
     present = [nouns.index(prop.noun) for prop in scene.props]
-    for prop, index in zip(scene.props, present, strict=True):
-        out.append(Question("prop", tuple(say["prop"]), index, tuple(k for k in present if k != index)))
-        out += prop_questions(prop, rng)
+    options = (*say["prop"], NOTHING)
+    # Each prop is an opponent of the others, which makes the scores of all that are there alike.
+    out += [Question("prop", options, index) for index in present]
+    out.append(Question("nothing", options, len(nouns), tuple(present)))
+    for prop in scene.props:
+        out += _prop_questions(prop, rng)
     return out
 
 
-def prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
+def _prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
     """The questions about one prop's colour, count and position, in one of the noun's names."""
     names = NOUNS[prop.noun].names
     name = names[0] if rng.random() < 0.7 else names[int(rng.integers(len(names)))]
@@ -70,7 +78,7 @@ def prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
     if prop.colour is not None:
         options = tuple(thing(f"{colour} {name}") for colour in COLOURS)
         out.append(Question("colour", options, list(COLOURS).index(prop.colour)))
-    out.append(Question("count", tuple(thing(prop.noun, count) for count in COUNTS), list(COUNTS).index(prop.count)))
+    out.append(Question("count", tuple(how_many(prop.noun, count) for count in COUNTS), list(COUNTS).index(prop.count)))
     if prop.count == 1 and prop.position in POSITIONS:
         way = int(rng.integers(2))
         options = tuple(f"{thing(name)} {term.names[way]}" for term in POSITIONS.values())
@@ -78,13 +86,19 @@ def prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
     return out
 
 
+def how_many(noun: str, count: int) -> str:
+    """The noun with a number that is said even for one: "one dragon", "two dragons", "three dragons"."""
+    return f"one {noun}" if count == 1 else thing(noun, count)
+
+
 class PhraseTable:
     """Sentence embeddings `[p, w]` float32 of every training phrase, before the projection."""
 
     def __init__(self, text_folder: Path) -> None:
         words = {phrase for table in synonyms().values() for names in table.values() for phrase in names}
+        words.add(NOTHING)
         for noun, entry in NOUNS.items():
-            words |= {thing(noun, count) for count in COUNTS}
+            words |= {how_many(noun, count) for count in COUNTS}
             for name in entry.names:
                 words |= {thing(f"{colour} {name}") for colour in COLOURS}
                 words |= {f"{thing(name)} {way}" for term in POSITIONS.values() for way in term.names[:2]}

@@ -1,0 +1,284 @@
+"""What a prompt or a text claims to be visible: short phrases with their opponents, read off with a lexicon.
+
+Knows words and the lexicon it is given; knows no picture and no model. One noun phrase a claim, because a CLIP
+reads a longer text as a bag of words; attributes depend on their thing (the rule of DSG, arXiv 2310.18235).
+What is negated ("no rain", "without glasses"), compared ("like a dragon") or a turn of phrase ("the heart of the
+city") is not claimed. A thing that the lexicon does not know becomes a claim of kind OTHER without opponents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mmspec.types import Claim, ClaimKind
+from mmspec.verify.lexicon import Attribute, Entry, Lexicon, words_of
+
+__all__ = ["ClaimExtractor"]
+
+_TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+|[.,;:!?()\n\"“”—–]")
+_STOPS = frozenset(".;:!?\n()—–")
+_DETERMINERS = frozenset(
+    {"a", "an", "the", "this", "that", "these", "those", "some", "each", "every", "another", "its"}
+)
+_POSSESSIVES = frozenset({"my", "your", "his", "her", "their", "our", "whose"})
+_NEGATORS = frozenset(
+    {
+        "no",
+        "not",
+        "without",
+        "never",
+        "nor",
+        "neither",
+        "none",
+        "lacking",
+        "lacks",
+        "minus",
+        "except",
+        "nothing",
+        "cannot",
+    }
+)
+_NEGATING_PAIRS = frozenset(
+    {("instead", "of"), ("rather", "than"), ("free", "of"), ("devoid", "of"), ("far", "from"), ("other", "than")}
+)
+_RESUMING = frozenset({"but", "with", "yet", "just", "only", "while", "instead"})
+_PREPOSITIONS = frozenset({"in", "at", "on", "under", "by", "near", "beside", "above", "behind"})
+_AUXILIARIES = frozenset(
+    "to i you we they he she it can will must could should would may might don't who and then".split()
+)
+_FUNCTION_WORDS = (
+    _DETERMINERS | _POSSESSIVES | _NEGATORS | _AUXILIARIES | _RESUMING
+    | frozenset("in on at of by for from into over under above below near beside behind between through with as or is are was were be "
+                "been has have had like than if so very there here where when what which how do does did".split())
+)  # fmt: skip
+_VERBS_TOO = frozenset("bear duck bow ring train book fish key rock fire ship boot anchor hammer drum crown shield mirror tower bat "
+                       "candle gear truck bomb coat heart camera balloon statue tank cannon canoe ghost fox wolf dog magnet".split())  # fmt: skip
+_BODY = frozenset({"eye", "heart", "brain", "skull", "chest", "crown", "blade", "shades"})
+_ABSTRACT = frozenset({"city", "space", "heart", "eye", "crown", "fire", "storm", "fog", "sea", "ring", "key", "mirror", "cloud", "dawn",
+                       "night", "ocean", "desert", "rain", "mist", "haze", "ghost", "bomb", "gem", "train", "jewel", "king", "mountain",
+                       "clock", "brain", "lightning", "coat", "twilight", "sunset", "morning", "flames", "phantom"})  # fmt: skip
+"""Words of which "X of ..." is a figure of speech: "the heart of the city", "a storm of words"."""
+_PHRASES = tuple(
+    words_of(phrase)
+    for phrase in ("keep an eye", "in the eyes of", "train of thought", "open space", "rock music", "light bulb moment", "by heart",
+                   "key to", "fire escape", "of the night sky", "good morning", "good evening", "good night", "one day", "rain check",
+                   "storm out", "cool cat", "dog days", "space for", "space between", "under fire", "the key is", "night and day",
+                   "day and night", "on fire", "rock and roll", "bow down", "cat and mouse", "hot dog", "book a", "ring a bell",
+                   "clear blue", "city of", "ship it")
+)  # fmt: skip
+_SINGULAR_OTHER = re.compile(r"[a-z]{3,}")
+_ABSTRACT_NOUNS = frozenset("way day time moment place world scene picture image view look feeling sense story poem tale part side kind "
+                            "sort bit lot thing style art painting illustration drawing render photo landscape background foreground "
+                            "description sign caption slogan text word line title name number pair middle left right top bottom air "
+                            "sky light shadow color colour".split())  # fmt: skip
+_MAX_MODIFIERS = 3
+_MAX_DISTANCE = 7  # words between a thing and the "on the left" that places it
+
+
+@dataclass(frozen=True)
+class _Word:
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Entry `entry` in words [first, last); the noun phrase around it begins at word `head`."""
+
+    entry: Entry
+    first: int
+    last: int
+    head: int
+
+
+class ClaimExtractor:
+    """Reads claims with a lexicon, the longest surface form first.
+
+    `lexicon` None takes the embedded world's. With `name_unknown`, things of a prompt that the lexicon does not
+    know come out as claims of kind OTHER, so that a person is told that nobody checks them.
+    """
+
+    def __init__(self, lexicon: Lexicon | None = None, *, name_unknown: bool = True) -> None:
+        if lexicon is None:
+            from mmspec.embedded.lexicon import embedded_lexicon
+
+            lexicon = embedded_lexicon()
+        self._lexicon = lexicon
+        self._name_unknown = name_unknown
+
+    def extract(self, text: str, *, source: str) -> tuple[Claim, ...]:
+        """The claims of `text`, in the order of their words, each phrase once; `source` is "prompt" or "text"."""
+        words = _split(text)
+        found = list(self._matches(words))
+        matches = [match for match in found if not _negated(words, match) and not _figurative(words, match)]
+        claims: dict[tuple[ClaimKind, str], Claim] = {}
+        for number, match in enumerate(matches):
+            for claim in self._claims(words, matches, number, source):
+                claims.setdefault((claim.kind, claim.phrase), claim)
+        if self._name_unknown and source == "prompt":
+            for claim in _unknown(words, found, source):
+                claims.setdefault((claim.kind, claim.phrase), claim)
+        return tuple(sorted(claims.values(), key=lambda claim: claim.span))
+
+    def _matches(self, words: list[_Word]) -> Iterator[_Match]:
+        k = 0
+        while k < len(words):
+            for length in range(min(self._lexicon.max_words, len(words) - k), 0, -1):
+                entry = self._lexicon.entry(tuple(word.text for word in words[k : k + length]))
+                if entry is not None:
+                    yield _Match(entry, k, k + length, _head(words, k))
+                    k += length
+                    break
+            else:
+                k += 1
+
+    def _claims(self, words: list[_Word], matches: list[_Match], number: int, source: str) -> Iterator[Claim]:
+        match = matches[number]
+        entry = match.entry
+        span = (words[match.first].start, words[match.last - 1].end)
+        yield Claim(entry.phrase, entry.kind, source, span, self._lexicon.opponents(entry))
+        if entry.kind is not ClaimKind.PROP:
+            return
+        for kind in (ClaimKind.COLOUR, ClaimKind.COUNT):
+            for attribute in self._lexicon.attributes_of(kind):
+                at = _find(words, attribute.forms, match.head, match.first)
+                if at is not None:
+                    yield self._dependent(attribute, entry, source, (words[at].start, span[1]))
+        for attribute in self._lexicon.attributes_of(ClaimKind.POSITION):
+            begin, end = _clause_after(words, matches, number)
+            at = _find(words, attribute.forms, begin, end, not_before="of")
+            if at is not None:
+                yield self._dependent(attribute, entry, source, (span[0], words[min(at + 2, end - 1)].end))
+
+    def _dependent(self, attribute: Attribute, entry: Entry, source: str, span: tuple[int, int]) -> Claim:
+        def phrase_of(other: Attribute) -> str:
+            phrase = other.phrase.format(noun=entry.noun, plural=entry.plural, a_noun=entry.phrase)
+            needs_article = other.kind is ClaimKind.COLOUR and entry.phrase != entry.noun
+            return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}" if needs_article else phrase
+
+        same_kind = self._lexicon.attributes_of(attribute.kind)
+        contrasts = tuple(phrase_of(other) for other in same_kind if other.judged and other is not attribute)
+        return Claim(
+            phrase_of(attribute),
+            attribute.kind,
+            source,
+            span,
+            contrasts if attribute.judged else (),
+            parent=entry.phrase,
+        )
+
+
+def _split(text: str) -> list[_Word]:
+    found = _TOKEN.finditer(text)
+    return [_Word(m.group().lower().replace("’", "'"), m.start(), m.end()) for m in found]
+
+
+def _head(words: list[_Word], first: int) -> int:
+    """Where the noun phrase begins that ends in word `first`: its modifiers, without the determiner."""
+    k = first
+    while k > 0 and first - k < _MAX_MODIFIERS:
+        before = words[k - 1].text
+        if before in _FUNCTION_WORDS and before != "of" or not before[0].isalnum():
+            break
+        if before == "of" and (k < 2 or words[k - 2].text not in ("pair", "couple", "dozens")):
+            break
+        k -= 1
+    return k
+
+
+def _find(words: list[_Word], forms: tuple[str, ...], begin: int, end: int, *, not_before: str = "") -> int | None:
+    """Where one of `forms` stands in words [begin, end)."""
+    for form in forms:
+        wanted = words_of(form)
+        for k in range(begin, end - len(wanted) + 1):
+            after = words[k + len(wanted)].text if k + len(wanted) < len(words) else ""
+            if tuple(word.text for word in words[k : k + len(wanted)]) == wanted and after != (not_before or None):
+                return k
+    return None
+
+
+def _clause_after(words: list[_Word], matches: list[_Match], number: int) -> tuple[int, int]:
+    """The words in which a place "on the left" belongs to match `number`: up to the next thing or full stop."""
+    begin = matches[number].last
+    end = min(len(words), begin + _MAX_DISTANCE)
+    following = [m.head for m in matches[number + 1 :] if m.entry.kind is ClaimKind.PROP]
+    if following:
+        end = min(end, max(begin, following[0]))
+    for k in range(begin, end):
+        if words[k].text in _STOPS:
+            return begin, k
+    return begin, end
+
+
+def _negated(words: list[_Word], match: _Match) -> bool:
+    """Whether a negator governs the match: nothing between them but words of the same list."""
+    k = match.first - 1
+    while k >= 0 and words[k].text not in _STOPS:
+        text = words[k].text
+        if _is_negator(text):
+            return not (text == "not" and k + 1 < len(words) and words[k + 1].text == "only")
+        if k > 0 and (words[k - 1].text, text) in _NEGATING_PAIRS:
+            return True
+        if text in _RESUMING or text in _PREPOSITIONS and k > 0 and not _is_negator(words[k - 1].text):
+            return False
+        if text == "and" and k + 1 < len(words) and words[k + 1].text in _DETERMINERS:
+            return False
+        if text == "," and not (k + 1 < len(words) and words[k + 1].text in ("no", "or", "nor", "and")):
+            return False
+        k -= 1
+    return False
+
+
+def _is_negator(text: str) -> bool:
+    return text in _NEGATORS or text.endswith("n't")
+
+
+def _figurative(words: list[_Word], match: _Match) -> bool:
+    texts = [word.text for word in words]
+    before = texts[match.head - 1] if match.head else ""
+    two_before = texts[match.head - 2] if match.head > 1 else ""
+    word = texts[match.last - 1]
+    after = texts[match.last] if match.last < len(texts) else ""
+    if match.entry.kind is ClaimKind.PROP:
+        if before == "like" or before in _DETERMINERS and two_before in ("like", "as"):
+            return True
+        if word in _VERBS_TOO and match.head == match.first and before in _AUXILIARIES - {"and", "then"}:
+            return True
+        if word in _BODY and (before in _POSSESSIVES or before.endswith("'s")):
+            return True
+    if word in _ABSTRACT and after == "of":
+        return True
+    return any(_overlaps(texts, phrase, match) for phrase in _PHRASES)
+
+
+def _overlaps(texts: list[str], phrase: tuple[str, ...], match: _Match) -> bool:
+    """Whether the turn of phrase stands in the text so that it covers the match."""
+    for k in range(max(0, match.last - len(phrase)), match.first + 1):
+        if tuple(texts[k : k + len(phrase)]) == phrase:
+            return True
+    return False
+
+
+def _unknown(words: list[_Word], matches: list[_Match], source: str) -> Iterator[Claim]:
+    """Things with an article that the lexicon does not know: "a bonsai", "an old violinist"."""
+    taken = {k for match in matches for k in range(match.head, match.last)}
+    for k, word in enumerate(words):
+        if word.text not in ("a", "an") or k + 1 in taken:
+            continue
+        end = k + 1
+        while end < len(words) and end - k <= _MAX_MODIFIERS and _plain(words[end].text) and end not in taken:
+            end += 1
+        last = end - 1
+        at_border = end == len(words) or end not in taken
+        if last > k and at_border and words[last].text not in _ABSTRACT_NOUNS:
+            phrase = " ".join(w.text for w in words[k:end])
+            probe = Entry(ClaimKind.OTHER, phrase, ())
+            if not _negated(words, _Match(probe, k, end, k)):
+                yield Claim(phrase, ClaimKind.OTHER, source, (words[k].start, words[last].end))
+
+
+def _plain(text: str) -> bool:
+    return text not in _FUNCTION_WORDS and _SINGULAR_OTHER.fullmatch(text) is not None
