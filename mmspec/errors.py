@@ -1,10 +1,10 @@
 """The exceptions a caller may meet.
 
-    MmspecError
-    ├── InputError      the request or the configuration is wrong
-    ├── WeightsError    model files are missing, unreachable or corrupt
-    ├── ModelError      a model misbehaved (NaN, wrong shape, mismatched pair)
-    └── OutputError     the result could not be written
+MmspecError
+├── InputError      the request or the configuration is wrong
+├── WeightsError    model files are missing, unreachable or corrupt
+├── ModelError      a model misbehaved (NaN, wrong shape, mismatched pair)
+└── OutputError     the result could not be written
 """
 
 

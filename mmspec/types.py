@@ -34,7 +34,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
-            raise InputError("prompt is empty: say what to make, e.g. prompt=\"cyberpunk rainy street\"")
+            raise InputError('prompt is empty: say what to make, e.g. prompt="cyberpunk rainy street"')
         for name in ("max_tokens", "n"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} is too small: expected at least 1")

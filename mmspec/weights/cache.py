@@ -39,7 +39,7 @@ def building(folder: Path) -> Iterator[Path | None]:
             try:
                 yield temporary
                 temporary.chmod(0o755)  # mkdtemp's 0700 would lock other users of a shared cache out
-                os.replace(temporary, folder)
+                temporary.replace(folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:

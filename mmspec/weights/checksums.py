@@ -110,4 +110,4 @@ def _write_record(path: Path, record: object) -> None:
     with contextlib.suppress(OSError):  # a read-only or full cache costs a second at the next start, no more
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(record), encoding="utf-8")
-        os.replace(temporary, path)
+        temporary.replace(path)

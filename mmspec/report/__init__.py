@@ -1,0 +1,12 @@
+"""What a person gets to see and keep: sinks that events flow into, and the result folder.
+
+Knows events, results and the trace; knows no model. A sink never changes a run.
+"""
+
+from mmspec.report.folder import JobFolder, ResultFolder, folder_name
+from mmspec.report.previews import Previews
+from mmspec.report.provenance import Provenance
+from mmspec.report.sink import Sink
+from mmspec.report.terminal import Terminal, terminal
+
+__all__ = ["JobFolder", "Previews", "Provenance", "ResultFolder", "Sink", "Terminal", "folder_name", "terminal"]

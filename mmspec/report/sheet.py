@@ -1,0 +1,78 @@
+"""The contact sheet: every draft that was ever drawn, the pruned ones crossed out with the reason."""
+
+import math
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageOps
+
+_TILE = 160
+_CAPTION = 64
+_GAP = 8
+_LINE_CHARS = 27
+_PAPER, _INK, _MUTED = (250, 250, 248), (25, 25, 28), (125, 125, 130)
+_RED, _GREEN = (200, 40, 40), (30, 140, 70)
+
+
+def contact_sheet(trace: Mapping[str, Any], pictures: Mapping[tuple[str, int], Image.Image]) -> Image.Image | None:
+    """One row of tiles per branch in order of birth; None where no draft has a picture.
+
+    `pictures` are the last previews by branch id and draft index. A green frame marks a branch that became
+    a pair, a red cross a pruned draft; its reason stands below.
+    """
+    rows = [
+        [(branch, draft) for draft in branch["drafts"] if (branch["id"], draft["index"]) in pictures]
+        for branch in trace["branches"]
+    ]
+    rows = [row for row in rows if row]
+    if not rows:
+        return None
+    if max(map(len, rows)) == 1:  # one draft each would make a tower: lay them out as a square instead
+        tiles = [row[0] for row in rows]
+        across = math.ceil(math.sqrt(len(tiles)))
+        rows = [tiles[start : start + across] for start in range(0, len(tiles), across)]
+    columns = max(map(len, rows))
+    width = _GAP + columns * (_TILE + _GAP)
+    height = _GAP + len(rows) * (_TILE + _CAPTION + _GAP)
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    chosen = {pair["branch"] for pair in trace["pairs"]}
+    for y, row in enumerate(rows):
+        for x, (branch, draft) in enumerate(row):
+            corner = (_GAP + x * (_TILE + _GAP), _GAP + y * (_TILE + _CAPTION + _GAP))
+            _paste(sheet, corner, pictures[branch["id"], draft["index"]], branch, draft, chosen=branch["id"] in chosen)
+    return sheet
+
+
+def _paste(
+    sheet: Image.Image,
+    corner: tuple[int, int],
+    picture: Image.Image,
+    branch: Mapping[str, Any],
+    draft: Mapping[str, Any],
+    *,
+    chosen: bool,
+) -> None:
+    left, top = corner
+    reason = draft["reason"] or branch["reason"]
+    tile = ImageOps.contain(picture, (_TILE, _TILE), Image.Resampling.LANCZOS)
+    if reason:
+        tile = Image.blend(ImageOps.grayscale(tile).convert("RGB"), Image.new("RGB", tile.size, _PAPER), 0.35)
+    sheet.paste(tile, corner)
+    draw = ImageDraw.Draw(sheet)
+    right, bottom = left + tile.width - 1, top + tile.height - 1
+    if reason:
+        draw.line([(left, top), (right, bottom)], fill=_RED, width=3)
+        draw.line([(left, bottom), (right, top)], fill=_RED, width=3)
+    elif chosen:
+        draw.rectangle([(left - 3, top - 3), (right + 3, bottom + 3)], outline=_GREEN, width=3)
+    title = f"{branch['id']}/{draft['index']}  step {draft['step']}/{draft['num_steps']}"
+    draw.text((left, top + _TILE + 3), title, fill=_INK, font_size=11)
+    note = reason or _summary(draft["claims"])
+    lines = textwrap.wrap(note, _LINE_CHARS, max_lines=3, placeholder=" …")
+    draw.multiline_text((left, top + _TILE + 18), "\n".join(lines), fill=_RED if reason else _MUTED, font_size=11)
+
+
+def _summary(claims: list[Mapping[str, Any]]) -> str:
+    held = sum(claim["verdict"] == "held" for claim in claims)
+    return f"{held} of {len(claims)} claims held" if claims else "not verified"

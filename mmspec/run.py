@@ -1,0 +1,243 @@
+"""The command line: `python -m mmspec.run prompt="..." [key=value ...]`.
+
+One of the two modules that know Hydra. Every argument is Hydra's, with one exception: what stands after
+`prompt=` and `negative_prompt=` is taken letter by letter, so nothing in it is quoted, split or looked up.
+
+Exit codes: 0 done, 1 an `MmspecError`, 2 wrong usage, 3 not verified (with `fail_on_unverified=true`),
+130 interrupted.
+"""
+
+import dataclasses
+import datetime
+import logging
+import os
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmspec import __version__
+from mmspec.configuration import CONFIG_NAME, Settings, UsageError, conf_folder, groups, settings_of
+from mmspec.errors import MmspecError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from mmspec.report import Provenance, Terminal
+
+__all__ = ["literal", "main"]
+
+_OK, _FAILED, _USAGE, _UNVERIFIED, _INTERRUPTED = 0, 1, 2, 3, 130
+_LITERAL_KEYS = re.compile(r"(\+{0,2}(?:negative_)?prompt)=(.*)", re.DOTALL)
+_INTERPOLATION = re.compile(r"(\\*)\$\{")
+_TITLE_CHARS = 100
+
+
+def main() -> int:
+    """Run what the arguments say; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a prompt in any script
+    # A model's own loading bars would cut through ours; downloads keep theirs (mmspec.weights.hub).
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        return _run_hydra(time.perf_counter())
+    except KeyboardInterrupt:
+        return _complain("interrupted: nothing was written", _INTERRUPTED)
+    except MmspecError as error:
+        return _explain(error)
+    except BrokenPipeError:  # whoever read our output has gone; keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+
+
+def literal(argument: str) -> str:
+    """The argument as Hydra must see it, so that a prompt reaches us as it was typed.
+
+    Raises `UsageError` if the prompt is no valid Unicode, and for a key written as an option.
+    """
+    match = _LITERAL_KEYS.fullmatch(argument)
+    if match is None:
+        name = argument.removeprefix("--").partition("=")[0]
+        if argument.startswith("--") and name in (*Settings.__annotations__, *groups()):
+            raise UsageError(f"{argument.partition('=')[0]} is no option: write {name}=..., without dashes")
+        return argument
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    key, prompt = match.groups()
+    if not _is_unicode(prompt):
+        raise UsageError(f"{key} is not valid UTF-8: {prompt!r}")
+    # OmegaConf would look `${...}` up; a backslash before it is its escape, and is escaped by doubling.
+    escaped = _INTERPOLATION.sub(lambda found: found[1] * 2 + r"\${", prompt)
+    return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
+
+
+def _run_hydra(started_s: float) -> int:
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from mmspec.api import explain
+
+    # `python -m` puts the working directory first: a `pipelines` folder there must not hide ours.
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    arguments = sys.argv[1:]
+    sys.argv[1:] = [literal(argument) for argument in arguments]
+    wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors through to us, who say them in one line
+    codes: list[int] = []
+    composed = False
+
+    def task(config: "DictConfig") -> None:
+        nonlocal composed
+        composed = True
+        try:
+            codes.append(_run(config, started_s))
+        except MmspecError as error:
+            if wants_traceback:
+                raise
+            codes.append(_explain(error))
+
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=CONFIG_NAME)(task)()
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if composed:
+            raise
+        raise UsageError(explain(error, sys.argv[1:])) from error
+    return max(codes, default=_OK)
+
+
+def _run(config: "DictConfig", started_s: float) -> int:
+    """One run under one composed configuration."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from mmspec.api import kind_of, plain
+    from mmspec.pipeline import Job
+    from mmspec.report import Provenance, terminal
+
+    values = plain(config)
+    settings = settings_of(values)
+    hydra_config = HydraConfig.get()
+    name = hydra_config.runtime.choices["pipeline"]
+    provenance = Provenance(config=values, overrides=tuple(hydra_config.overrides.task))
+    output = Path(hydra_config.sweep.dir if hydra_config.mode is RunMode.MULTIRUN else settings.output)
+    if settings.quiet:
+        logging.getLogger("mmspec").setLevel(logging.ERROR)
+    screen = terminal(quiet=settings.quiet)
+    try:
+        screen.start(_title(settings, pipeline=name))
+        node = values["pipeline"]
+        if issubclass(kind_of(node), Job):
+            return _do(node, name, settings, provenance, output.expanduser().absolute(), screen)
+        return _answer(node, settings, provenance, output.expanduser().absolute(), screen, started_s)
+    finally:
+        screen.close()
+
+
+def _answer(
+    node: Mapping[str, Any],
+    settings: Settings,
+    provenance: "Provenance",
+    output: Path,
+    screen: "Terminal",
+    started_s: float,
+) -> int:
+    """Answer the prompt with a pipeline, and leave a result folder."""
+    from mmspec.api import build
+    from mmspec.cogen.trace import TraceRecorder
+    from mmspec.pipeline import Pipeline
+    from mmspec.report import Previews, ResultFolder, folder_name
+    from mmspec.types import Done, Event, TextGrown
+
+    request = settings.request()
+    recorder, previews = TraceRecorder(), Previews()
+    result = None
+    timings: dict[str, float] = {}
+
+    def tell(event: Event) -> None:
+        recorder.record(event)
+        previews.handle(event)
+        screen.handle(event)
+
+    name = folder_name(settings.prompt, seed=settings.seed, at=datetime.datetime.now())
+    with ResultFolder(output, name=name) as folder:
+        pipeline = build(node, on_loaded=tell)
+        assert isinstance(pipeline, Pipeline)
+        timings["load_s"] = time.perf_counter() - started_s
+        for event in pipeline.stream(request):
+            if isinstance(event, TextGrown):
+                timings.setdefault("first_text_s", time.perf_counter() - started_s)
+            if isinstance(event, Done):
+                result = dataclasses.replace(event.result, metrics={**event.result.metrics, **timings})
+                event = Done(result)
+            tell(event)
+        assert result is not None, f"{type(pipeline).__name__}.stream ended without a Done event"
+        screen.close()
+        written = folder.write(
+            result,
+            trace=recorder.trace(),
+            pictures=previews.pictures,
+            provenance=provenance,
+            metadata=settings.metadata,
+        )
+    screen.written(written)
+    if result.partial:
+        return _complain(f"interrupted: {written} holds what was verified so far", _INTERRUPTED)
+    return _UNVERIFIED if settings.fail_on_unverified and not result.verified else _OK
+
+
+def _do(
+    node: Mapping[str, Any],
+    name: str,
+    settings: Settings,
+    provenance: "Provenance",
+    output: Path,
+    screen: "Terminal",
+) -> int:
+    """Run a job in a folder of its own."""
+    from mmspec.api import build
+    from mmspec.pipeline import Job
+    from mmspec.report import JobFolder, folder_name
+
+    if not settings.quiet:
+        for package in ("mmspec", "pipelines"):
+            logging.getLogger(package).setLevel(logging.INFO)
+    job = build(node, on_loaded=screen.handle)
+    assert isinstance(job, Job)
+    folder = JobFolder(output, name=folder_name(name, seed=settings.seed, at=datetime.datetime.now())).make(provenance)
+    try:
+        job.run(folder)
+    except KeyboardInterrupt:
+        return _complain(f"interrupted: {folder} holds what was written so far", _INTERRUPTED)
+    screen.written(folder)
+    return _OK
+
+
+def _title(settings: Settings, *, pipeline: str) -> str:
+    words = " ".join(settings.prompt.split())
+    shown = textwrap.shorten(words, _TITLE_CHARS, placeholder=" …") if words else ""
+    return f"mmspec {__version__}  {pipeline}  seed {settings.seed}" + (f"  {shown}" if shown else "")
+
+
+def _explain(error: MmspecError) -> int:
+    return _complain(f"error: {error}", _USAGE if isinstance(error, UsageError) else _FAILED)
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(" ".join(message.split()) + "\n")
+    return code
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
