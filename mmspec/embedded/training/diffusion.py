@@ -8,13 +8,14 @@ Legend: `n` scenes, `c` latent channels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
@@ -65,10 +66,11 @@ class DiffusionTask(Task):
         average_decay: float,
         dropout: float,
         prop_weight: float,
-        origin: dict[str, object],
+        origin: Mapping[str, object],
         seed: int,
     ) -> None:
-        self._model = model.to(torch.bfloat16)
+        self._model = model
+        nn.Module.to(model, torch.bfloat16)  # not ModelMixin.to, which warns of any cast
         self._autoencoder = autoencoder.eval()
         self._scenes = scenes
         self._held_out = held_out
