@@ -57,7 +57,7 @@ class BestOfN(Pipeline):
                 f"num_branches={self._num_branches} x num_drafts={self._num_drafts} is less than n={request.n}"
             )
         budget = Budget(self._num_branches, self._num_drafts, steps, steps, steps, segment_tokens=request.max_tokens)
-        tree = BranchTree(request, budget, prompt_claims=parts.extractor.extract(request.prompt, source="prompt"))
+        tree = BranchTree(request, budget, parts.extractor)
         plant(tree, parts, copy=self._copy)
         yield from grow_texts(tree, parts, until=None)
         yield from grow_drafts(tree, parts, step=steps)

@@ -24,10 +24,9 @@ from mmspec.types import Done, Event, Request
 
 if TYPE_CHECKING:
     from mmspec.image.drafter import ImageDrafter
+    from mmspec.text.decode import TextDecoder
     from mmspec.verify.claims import ClaimExtractor
     from mmspec.verify.scorer import Scorer
-
-    from mmspec.text.decode import TextDecoder
 
 
 class CoGeneration(Pipeline):
@@ -67,8 +66,7 @@ class CoGeneration(Pipeline):
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`; an interruption ends the run with what was verified before it."""
         parts = self._parts
-        claims = parts.extractor.extract(request.prompt, source="prompt")
-        tree = BranchTree(request, self._budget.for_pairs(request.n), prompt_claims=claims)
+        tree = BranchTree(request, self._budget.for_pairs(request.n), parts.extractor)
         try:
             plant(tree, parts, copy=self._copy)
             while not tree.grown:

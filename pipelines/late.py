@@ -61,8 +61,7 @@ class LateVerification(Pipeline):
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
         parts = self._parts
-        claims = parts.extractor.extract(request.prompt, source="prompt")
-        tree = BranchTree(request, self._budget.for_pairs(request.n), prompt_claims=claims)
+        tree = BranchTree(request, self._budget.for_pairs(request.n), parts.extractor)
         plant(tree, parts, copy=self._copy)
         while not tree.grown:
             yield from grow(tree, parts, schedule=self._schedule, until=self._until)

@@ -46,7 +46,7 @@ class Sequential(Pipeline):
         budget = Budget(
             request.n, 1, steps, draft_steps=steps, steps_per_round=steps, segment_tokens=request.max_tokens
         )
-        tree = BranchTree(request, budget, prompt_claims=parts.extractor.extract(request.prompt, source="prompt"))
+        tree = BranchTree(request, budget, parts.extractor)
         plant(tree, parts, copy=self._copy)
         yield from grow_texts(tree, parts, until=None)
         yield from grow_drafts(tree, parts, step=steps)

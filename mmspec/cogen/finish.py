@@ -96,7 +96,7 @@ class _Finish:
         while misses := self._misses(candidate):
             if len(tree.repairs) >= self._policy.max_repairs or tree.ledger.num_left < tree.budget.num_steps:
                 break
-            repaired = redraw(tree, self._parts, candidate.picture_id, misses[0].claim.phrase, level=self._level)
+            repaired = redraw(tree, self._parts, candidate.picture_id, misses[0].claim, level=self._level)
             yield repaired
             (redrawn,) = yield from self._verified([replace(candidate, index=repaired.draft_index)])
             candidate = min(candidate, redrawn, key=self._order)

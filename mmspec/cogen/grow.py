@@ -43,7 +43,7 @@ def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
         )
         texts = [first, *(parts.text.fork(first, seed=tree.seed("text", branch_id)) for branch_id in ids[1:])]
     seeds = [tree.seed("image", branch_id, k) for branch_id in ids for k in range(budget.num_drafts)]
-    caption = condition(tree.request.prompt, tree.prompt_claims, (), max_words=MAX_CONDITION_WORDS)
+    caption = condition(tree.request.prompt, tree.asked, (), max_words=MAX_CONDITION_WORDS)
     with stage("image start"):
         drafts = parts.images.start([caption] * len(seeds), seeds, num_steps=budget.num_steps)
     for number, (branch_id, text) in enumerate(zip(ids, texts, strict=True)):
@@ -107,7 +107,9 @@ class _TextJob:
         calls = [
             after.metrics.num_target_calls - self._states[i].metrics.num_target_calls for i, after in self.grown.items()
         ]
+        # A target pass serves every branch that still grows, so the longest branch's count is the engine's.
         self._tree.num_target_calls += max(calls)
+        self._tree.num_text_passes += sum(calls)
         for branch_id, state in self.grown.items():
             before = self._states[branch_id]
             yield TextGrown(branch_id, state.text[len(before.text) :], len(state.ids) - len(before.ids))
@@ -151,7 +153,7 @@ class _ImageJob:
 
 def caption(tree: BranchTree, growing: Growing) -> str:
     """What a branch's drafts are conditioned on now."""
-    return condition(tree.request.prompt, tree.prompt_claims, growing.claims, max_words=MAX_CONDITION_WORDS)
+    return condition(tree.request.prompt, tree.asked, growing.claims, max_words=MAX_CONDITION_WORDS)
 
 
 def advance(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mmspec.cogen.agreement import agreement, describe, draft_faults, missing_claims, text_faults
+from mmspec.cogen.forbidden import denied
 from mmspec.cogen.parts import stage
 from mmspec.cogen.prune import PrunePolicy, Rival
 from mmspec.cogen.tree import BranchTree, Growing
-from mmspec.types import Claim, ClaimScore, Event, Preview, Pruned, Scored
+from mmspec.types import Claim, ClaimKind, ClaimScore, Event, Preview, Pruned, Scored
 
 if TYPE_CHECKING:
     from mmspec.verify.scorer import Scorer
@@ -35,14 +37,26 @@ def verify(tree: BranchTree, scorer: Scorer) -> Iterator[Event]:
 def score(
     tree: BranchTree, scorer: Scorer, previews: list[Preview], claims: list[tuple[Claim, ...]]
 ) -> list[tuple[ClaimScore, ...]]:
-    """The scores of `claims[k]` on `previews[k]`, all pictures in one call to the verifier."""
-    union = list(dict.fromkeys(claim for own in claims for claim in own))
-    if not union:
+    """The scores of `claims[k]` on `previews[k]`: all pictures in one call to the verifier, each question asked once."""
+    asked = [[tree.forbidden.get(claim, claim) for claim in own] for own in claims]
+    questions = {_question(claim): claim for own in asked for claim in own}
+    if not questions:
         return [() for _ in previews]
     with stage("verification"), tree.clock.measure("verify"):
-        table = scorer.score(previews, union)
-    place = {claim: i for i, claim in enumerate(union)}
-    return [tuple(row[place[claim]] for claim in own) for row, own in zip(table, claims, strict=True)]
+        table = scorer.score(previews, list(questions.values()))
+    place = {question: i for i, question in enumerate(questions)}
+
+    def answer(row: Sequence[ClaimScore], claim: Claim) -> ClaimScore:
+        if claim in tree.forbidden:
+            return denied(row[place[_question(tree.forbidden[claim])]], claim)
+        return replace(row[place[_question(claim)]], claim=claim)
+
+    return [tuple(answer(row, claim) for claim in own) for row, own in zip(table, claims, strict=True)]
+
+
+def _question(claim: Claim) -> tuple[str, ClaimKind, str | None, tuple[str, ...]]:
+    """What the verifier is asked by a claim, whoever makes it and wherever."""
+    return (claim.phrase, claim.kind, claim.parent, claim.contrasts)
 
 
 def prune(tree: BranchTree, policy: PrunePolicy) -> Iterator[Event]:

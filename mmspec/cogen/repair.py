@@ -14,7 +14,7 @@ from mmspec.cogen.grow import caption
 from mmspec.cogen.parts import Parts, stage
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.tree import BranchTree
-from mmspec.types import ClaimScore, Event, Repaired
+from mmspec.types import Claim, ClaimScore, Event, Repaired
 
 __all__ = ["missing_everywhere", "redraw", "repair"]
 
@@ -27,7 +27,7 @@ def repair(tree: BranchTree, parts: Parts, *, policy: Strictness, level: float) 
     """
     missing = missing_everywhere(tree)
     if missing and len(tree.repairs) < policy.max_repairs and tree.ledger.num_left > 0:
-        yield redraw(tree, parts, tree.ranked[0].branch.id, missing[0].claim.phrase, level=level)
+        yield redraw(tree, parts, tree.ranked[0].branch.id, missing[0].claim, level=level)
 
 
 def missing_everywhere(tree: BranchTree) -> list[ClaimScore]:
@@ -40,12 +40,13 @@ def missing_everywhere(tree: BranchTree) -> list[ClaimScore]:
     return sorted(everywhere, key=lambda fault: fault.probability)
 
 
-def redraw(tree: BranchTree, parts: Parts, branch_id: str, phrase: str, *, level: float) -> Repaired:
-    """One more draft of a branch, told to show `phrase`.
+def redraw(tree: BranchTree, parts: Parts, branch_id: str, claim: Claim, *, level: float) -> Repaired:
+    """One more draft of a branch, told to show `claim` (unless it is one that forbids).
 
-    The first redraw for a phrase starts from the best draft at noise `level`; each later one from another
+    The first redraw for a claim starts from the best draft at noise `level`; each later one from another
     seed, at level 1.
     """
+    phrase = claim.phrase
     growing = tree[branch_id]
     again = phrase in tree.repairs
     index = len(growing.branch.drafts)
@@ -55,6 +56,6 @@ def redraw(tree: BranchTree, parts: Parts, branch_id: str, phrase: str, *, level
             (draft,) = parts.images.start([caption(tree, growing)], [seed], num_steps=tree.budget.num_steps)
         else:
             draft = parts.images.renoise(growing.branch.drafts[growing.best], level, seed=seed)
-    tree.add_draft(branch_id, draft, emphasis=phrase)
+    tree.add_draft(branch_id, draft, emphasis=None if claim in tree.forbidden else phrase)
     tree.repairs.append(phrase)
     return Repaired(branch_id, index, phrase, 1.0 if again else level)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from mmspec.cogen.agreement import agreement, best_draft, draft_faults, text_faults
 from mmspec.cogen.budget import Budget, StepLedger
 from mmspec.cogen.clock import Clock
+from mmspec.cogen.forbidden import forbidden_claims
 from mmspec.seeding import derive
 from mmspec.types import Branch, BranchState, Claim, ClaimScore, ImageDraft, Preview, Request
 
 if TYPE_CHECKING:
     from mmspec.text.state import TextState
+    from mmspec.verify.claims import ClaimExtractor
 
 __all__ = ["BranchTree", "Growing"]
 
@@ -62,10 +64,11 @@ class Growing:
 class BranchTree:
     """All branches of one request, in order of birth."""
 
-    def __init__(self, request: Request, budget: Budget, *, prompt_claims: Sequence[Claim]) -> None:
+    def __init__(self, request: Request, budget: Budget, extractor: ClaimExtractor) -> None:
         self.request = request
         self.budget = budget
-        self.prompt_claims = tuple(prompt_claims)
+        self.asked = extractor.extract(request.prompt, source="prompt")
+        self.forbidden = forbidden_claims(extractor.extract(request.negative_prompt, source="prompt"))
         self.ledger = StepLedger(
             budget.max_draft_steps, num_reserved=request.n * (budget.num_steps - budget.draft_steps)
         )
@@ -75,9 +78,15 @@ class BranchTree:
         self.num_pruned_drafts = 0
         self.num_tokens = 0
         self.num_target_calls = 0
+        self.num_text_passes = 0
         self.previews: dict[tuple[str, int], Preview] = {}
         self._growing: dict[str, Growing] = {}
         self._num_children: dict[str, int] = {}
+
+    @property
+    def prompt_claims(self) -> tuple[Claim, ...]:
+        """What the prompt asks for, and what the negative prompt forbids."""
+        return (*self.asked, *self.forbidden)
 
     def __getitem__(self, branch_id: str) -> Growing:
         return self._growing[branch_id]

@@ -14,7 +14,7 @@ from mmspec.cogen.schedule import Interleaved, Threaded
 from mmspec.cogen.trace import TraceRecorder
 from mmspec.errors import InputError, ModelError
 from mmspec.text.prompt import PromptTemplate
-from mmspec.types import BranchState, Done, Event, PreviewReady, Pruned, Regrown, Repaired, Result, TextGrown
+from mmspec.types import BranchState, Done, Event, PreviewReady, Pruned, Regrown, Repaired, Request, Result, TextGrown
 from pipelines.cogen import CoGeneration
 from tests.cogen.stand_ins import ScorerStandIn, StandIns, request, stand_in_parts
 
@@ -238,6 +238,16 @@ def test_interruption_before_anything_was_verified_passes_on(monkeypatch: pytest
     monkeypatch.setattr(parts.images, "advance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(pipeline(parts), "a robot")
+
+
+def test_what_the_negative_prompt_forbids_is_pruned() -> None:
+    """The verifier is asked about the glasses, and a draft that shows them goes."""
+    parts = stand_in_parts(shows={("0", 0): ["robot", "glasses"]}, default_shows=["robot"])
+    events = list(pipeline(parts).stream(Request("a robot", negative_prompt="glasses")))
+    pruned = of(Pruned, events)
+    assert [(p.branch_id, p.draft_index) for p in pruned] == [("0", 0)]
+    assert pruned[0].reason == 'prompt asks for "no glasses" (0.05), looks like "glasses"'
+    assert of(Done, events)[0].result.verified
 
 
 def test_prompt_without_a_visual_claim_gives_a_pair() -> None:
