@@ -1,0 +1,47 @@
+"""Shapes, ranges and latents of the autoencoder, tiny and random."""
+
+import torch
+
+from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes, unit_from_signed
+
+
+def tiny() -> Autoencoder:
+    """An autoencoder of a few hundred parameters."""
+    torch.manual_seed(0)
+    return Autoencoder(latent_channels=4, channels=(8, 8, 16))
+
+
+def test_pictures_come_back_at_twice_the_size() -> None:
+    """64 px in, 8x8 latents, 128 px out."""
+    model = tiny().eval()
+    latents = model.encode(torch.zeros(2, 3, 64, 64))
+    assert latents.shape == (2, 4, 8, 8)
+    assert model.decode(latents).shape == (2, 3, 128, 128)
+
+
+def test_latents_have_unit_variance_while_training() -> None:
+    """The normalisation makes a scale factor unnecessary."""
+    latents = tiny().train().encode(torch.rand(64, 3, 16, 16) * 2 - 1)
+    torch.testing.assert_close(latents.std((0, 2, 3)), torch.ones(4), atol=0.05, rtol=0)
+
+
+def test_decode_unit_stays_in_range() -> None:
+    """Previews are in [0, 1] whatever the latents."""
+    pixels = tiny().eval().decode_unit(torch.randn(2, 4, 2, 2) * 100)
+    assert pixels.min() >= 0
+    assert pixels.max() <= 1
+
+
+def test_ranges_convert_by_hand() -> None:
+    """0, 127.5 and 255 are -1, 0 and 1; and back to [0, 1]."""
+    assert signed_from_bytes(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1.0, 1.0]
+    assert unit_from_signed(torch.tensor([-1.0, 0.0, 1.0, 3.0])).tolist() == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_survives_a_diffusers_folder(tmp_path) -> None:
+    """Saved and loaded, it decodes to the same pixels."""
+    model = tiny().eval()
+    model.save_pretrained(tmp_path)
+    again = Autoencoder.from_pretrained(tmp_path).eval()
+    latents = torch.randn(1, 4, 2, 2)
+    assert torch.equal(model.decode(latents), again.decode(latents))
