@@ -84,6 +84,7 @@ class LineTerminal(Terminal):
             self._flush_text()
             self._print(line)
         if isinstance(event, Done):
+            self._flush_text()
             for summary in summary_of(event.result):
                 self._print(summary)
 
@@ -141,7 +142,7 @@ def summary_of(result: Result) -> list[str]:
     lines = [f"text: {result.text}"]
     if result.claims:
         lines.append(verdict_of(result.claims, verified=result.verified))
-    figures = [_figure(name, value) for name, value in result.metrics.items()]
+    figures = [_figure(name, value) for name, value in result.metrics.items() if value != ""]
     if figures:
         lines.append(", ".join(figures))
     if result.partial:
