@@ -6,12 +6,14 @@ Knows files and `transformers`; knows no sampling. What comes out speaks ids and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mmspec.errors import InputError, WeightsError
 from mmspec.text.engine import HFEngine, TextEngine
@@ -54,7 +56,9 @@ class LanguageModels:
     missing or broken, `InputError` for a pair that cannot work.
     """
 
-    def __init__(self, *, target_model_path: str, draft_model_path: str | None, engine: str, dtype: str) -> None:
+    def __init__(
+        self, *, target_model_path: str, draft_model_path: str | None, engine: str, dtype: str, quantize: str
+    ) -> None:
         if engine not in ENGINES:
             raise InputError(f"engine={engine!r} is unknown: expected one of {sorted(ENGINES)}")
         if dtype not in DTYPES:
@@ -63,12 +67,12 @@ class LanguageModels:
         self.name = target_model_path
         self.tokenizer = _load_tokenizer(folder)
         self.num_token_ids = len(self.tokenizer)
-        self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype])
+        self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
         self.end_ids = end_ids
         self.draft_engine: TextEngine | None = None
         self.pairing: PairingReport | None = None
         if draft_model_path is not None:
-            self._load_draft(_folder(draft_model_path), engine, dtype, num_parameters)
+            self._load_draft(_folder(draft_model_path), engine, dtype, quantize, num_parameters)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, no special tokens added."""
@@ -82,7 +86,7 @@ class LanguageModels:
         """Text of ids, special tokens left out."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    def _load_draft(self, folder: Path, engine: str, dtype: str, num_target_parameters: int) -> None:
+    def _load_draft(self, folder: Path, engine: str, dtype: str, quantize: str, num_target_parameters: int) -> None:
         tokenizer = _load_tokenizer(folder)
         same = tokenizer.get_vocab() == self.tokenizer.get_vocab()
         if not same:
@@ -90,7 +94,7 @@ class LanguageModels:
                 f"draft model {folder.name} has another tokenizer than the target: name a draft model "
                 "of the target's own family, or none"
             )
-        self.draft_engine, _, num_parameters = ENGINES[engine](folder, DTYPES[dtype])
+        self.draft_engine, _, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
         self.pairing = PairingReport(
             same, num_target_parameters, num_parameters, self.engine.max_context, self.draft_engine.max_context
         )
@@ -112,15 +116,47 @@ def _load_tokenizer(folder: Path) -> Any:
         raise WeightsError(f"no tokenizer can be read in {folder}: {_first_line(error)}") from error
 
 
-def _load_hf(folder: Path, dtype: torch.dtype) -> tuple[TextEngine, tuple[int, ...], int]:
-    from safetensors import SafetensorError
+def _load_hf(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEngine, tuple[int, ...], int]:
     from transformers import AutoModelForCausalLM
 
-    try:
+    if quantize != "none":
+        raise InputError(f"quantize={quantize!r} is for engine=llama: engine=hf takes quantize=none")
+    with _readable(folder):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return HFEngine(model), _end_ids(model.generation_config.eos_token_id), model.num_parameters()
+
+
+def _load_llama(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEngine, tuple[int, ...], int]:
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, GenerationConfig
+
+    from mmspec.text.llama import LlamaEngine, check_config
+
+    with _readable(folder):
+        config = AutoConfig.from_pretrained(folder)
+        check_config(config)
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise FileNotFoundError("no *.safetensors file in it")
+        weights: dict[str, Tensor] = {}
+        for file in files:
+            weights |= load_file(file)
+        engine = LlamaEngine(config, weights, dtype=dtype, quantize=quantize)
+    eos = config.eos_token_id
+    if (folder / "generation_config.json").exists():
+        eos = GenerationConfig.from_pretrained(folder).eos_token_id
+    return engine, _end_ids(eos), sum(weight.numel() for weight in weights.values())
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading model files, said in one line."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise WeightsError(f"no causal language model can be read in {folder}: {_first_line(error)}") from error
-    return HFEngine(model), _end_ids(model.generation_config.eos_token_id), model.num_parameters()
 
 
 def _end_ids(eos: int | list[int] | None) -> tuple[int, ...]:
@@ -133,6 +169,6 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-Loader = Callable[[Path, torch.dtype], tuple[TextEngine, tuple[int, ...], int]]
-ENGINES: dict[str, Loader] = {"hf": _load_hf}
+Loader = Callable[[Path, torch.dtype, str], tuple[TextEngine, tuple[int, ...], int]]
+ENGINES: dict[str, Loader] = {"hf": _load_hf, "llama": _load_llama}
 """Engines by the name that conf/lm uses."""

@@ -37,7 +37,13 @@ class TinyModels(LanguageModels):
         with tempfile.TemporaryDirectory(prefix="mmspec-tiny-") as folder:
             target = save_tiny(Path(folder, "target"), seed)
             draft = save_tiny(Path(folder, "draft"), seed + 1)
-            super().__init__(target_model_path=str(target), draft_model_path=str(draft), engine="hf", dtype="float32")
+            super().__init__(
+                target_model_path=str(target),
+                draft_model_path=str(draft),
+                engine="hf",
+                dtype="float32",
+                quantize="none",
+            )
         self.name = "tiny"
 
 

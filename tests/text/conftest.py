@@ -83,7 +83,11 @@ def language_models(model_folder: Any) -> Any:
         if key not in built:
             draft = None if draft_seed is None else str(model_folder(family, draft_seed))
             built[key] = LanguageModels(
-                target_model_path=str(model_folder(family)), draft_model_path=draft, engine=engine, dtype="float32"
+                target_model_path=str(model_folder(family)),
+                draft_model_path=draft,
+                engine=engine,
+                dtype="float32",
+                quantize="none",
             )
         return built[key]
 

@@ -1,0 +1,81 @@
+"""Linear layers of the lean engine: float32, bf16 with packed weights, int8 with a scale per row.
+
+Knows one matrix at a time. Every kind gives each row of its input the same result whatever the other rows
+are: int8 scales are taken per row, not over the batch, or a text would depend on its neighbours.
+Legend: `m` rows, `i` inputs, `o` outputs.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+TYPICAL_ROWS = 16
+"""Rows that packed weights are laid out for: the nodes of one tree."""
+
+
+class Linear(abc.ABC):
+    """A weight matrix `[o, i]` without bias, made ready for its product."""
+
+    @abc.abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """`[m, i]` to `[m, o]`."""
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """The product added to `residual` `[m, o]`."""
+        return residual + self(x)
+
+
+class PlainLinear(Linear):
+    """The weight as it is, in its own dtype."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight.contiguous()
+
+    @override
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self._weight)
+
+
+class PackedLinear(Linear):
+    """bf16, reordered once for oneDNN: an unpacked weight is reordered again in every product."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16().contiguous(), TYPICAL_ROWS)
+
+    @override
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+
+    @override
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, residual, self._weight, None, "add")
+
+
+class Int8Linear(Linear):
+    """int8 weights with a scale per output, int8 inputs with a scale per row; exact integer sums between.
+
+    Takes any float input and gives float32, so that logits keep their digits.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        scale = weight.float().abs().amax(1).clamp_min(1e-8) / 127
+        rounded = (weight.float() / scale[:, None]).round().to(torch.int8)
+        self._weight = torch.ops.onednn.qlinear_prepack(rounded, [TYPICAL_ROWS, weight.shape[1]])
+        self._scale = scale
+        self._zero = torch.zeros(len(scale), dtype=torch.int32)
+
+    @override
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.float()
+        largest = x.abs().amax(1, keepdim=True).clamp_min(1e-8)
+        # In units of the row's largest value, moved into unsigned bytes.
+        rounded = torch.addcdiv(x.new_full((1, 1), 128.5), x, largest, value=127.0).to(torch.uint8)
+        product = torch.ops.onednn.qlinear_pointwise(
+            rounded, 1 / 127, 128, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product.mul_(largest)

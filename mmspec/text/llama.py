@@ -1,0 +1,294 @@
+"""The lean engine for Llama-family models on a CPU.
+
+Same interface and, in float32, same numbers as the `transformers` engine; what it saves is overhead: fused
+projections, norms folded into them, keys and values in preallocated buffers, one packed pass over all nodes
+of all trees, attention per sequence without padding. Knows one architecture: pre-norm, rotary positions,
+grouped-query attention, SwiGLU, no biases. Legend: `m` nodes in the pass, `d` hidden size, `g` queries per
+key-value head, `h` key-value heads, `c` capacity of a buffer in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+from mmspec.errors import InputError, ModelError
+from mmspec.text.engine import EngineState, TextEngine, Verified, committed_ids
+from mmspec.text.linear import Int8Linear, Linear, PackedLinear, PlainLinear
+from mmspec.text.tree import ancestor_mask, position_ids
+from mmspec.text.types import TokenTree
+
+SPARE_SLOTS = 192
+"""Room for text and trees that a buffer gets beyond what is asked for."""
+
+SLOT_BLOCK = 32
+"""Attention reads whole blocks of slots: below a block the bf16 kernel sums in another order, and a text
+would depend on the size of the trees beside it."""
+
+
+def rounded(num_slots: int) -> int:
+    """Slots rounded up to whole blocks."""
+    return -(-num_slots // SLOT_BLOCK) * SLOT_BLOCK
+
+
+class _Buffer:
+    """Keys and values of one sequence, `[layers, 2, h, c, head_dim]`, written in place.
+
+    States share a buffer as long as one of them alone writes behind `length`; the first to commit goes on
+    in it, another copies its prefix first.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], capacity: int, dtype: torch.dtype) -> None:
+        num_layers, num_heads, head_dim = shape
+        # Zeros, since masked slots are read: what is there is multiplied by 0.
+        self.slots = torch.zeros(num_layers, 2, num_heads, rounded(capacity), head_dim, dtype=dtype)
+        self.length = 0
+        self.writer: object = None
+
+    @property
+    def capacity(self) -> int:
+        return self.slots.shape[3]
+
+    def reserve(self, num_slots: int) -> None:
+        """Grows to hold `num_slots`; doubles, so that growing stays cheap on the whole."""
+        if num_slots > self.capacity:
+            self._move(max(num_slots + SPARE_SLOTS, 2 * self.capacity), self.length)
+
+    def copy(self, length: int, capacity: int) -> _Buffer:
+        """A buffer of its own with the first `length` slots."""
+        other = _Buffer.__new__(_Buffer)
+        other.slots, other.length, other.writer = self.slots, length, None
+        other._move(capacity + SPARE_SLOTS, length)
+        return other
+
+    def _move(self, capacity: int, length: int) -> None:
+        old = self.slots
+        self.slots = torch.zeros(*old.shape[:3], rounded(capacity), old.shape[4], dtype=old.dtype)
+        self.slots[:, :, :, :length] = old[:, :, :, :length]
+
+    def keep(self, length: int, path: Sequence[int]) -> None:
+        """Moves the slots of a path of nodes, written behind `length`, to directly behind it."""
+        if list(path) != list(range(len(path))):
+            # index_select copies before the write, so the ranges may overlap.
+            source = torch.tensor(path, dtype=torch.int64) + length
+            self.slots[:, :, :, length : length + len(path)] = self.slots.index_select(3, source)
+        self.length = length + len(path)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """Projections of one layer; the norms' weights are folded into what follows them."""
+
+    qkv: Linear
+    out: Linear
+    gate_up: Linear
+    down: Linear
+
+
+class LlamaEngine(TextEngine):
+    """A Llama model from its state dict. `dtype` is float32 or bfloat16; `quantize` names int8 parts."""
+
+    def __init__(self, config: Any, weights: dict[str, Tensor], *, dtype: torch.dtype, quantize: str) -> None:
+        check_config(config)
+        self.vocab_size, self.hidden_size = int(config.vocab_size), int(config.hidden_size)
+        self.max_context = int(config.max_position_embeddings)
+        self._num_heads = int(config.num_attention_heads)
+        self._num_kv_heads = int(config.num_key_value_heads)
+        self._head_dim = int(getattr(config, "head_dim", None) or self.hidden_size // self._num_heads)
+        self._eps = float(config.rms_norm_eps)
+        self._dtype = dtype
+        self._shape = (int(config.num_hidden_layers), self._num_kv_heads, self._head_dim)
+        self._rotation = _rotation(config)
+        body, head = _linear_kinds(dtype, quantize)
+        self._embedding = weights["model.embed_tokens.weight"].to(dtype)
+        self._layers = [self._layer(weights, f"model.layers.{index}.", body) for index in range(self._shape[0])]
+        self._final_norm = weights["model.norm.weight"].to(dtype)
+        self._head = head(weights.get("lm_head.weight", weights["model.embed_tokens.weight"]))
+
+    def _layer(self, weights: dict[str, Tensor], prefix: str, kind: Callable[[Tensor], Linear]) -> _Layer:
+        attention_norm = weights[prefix + "input_layernorm.weight"].float()
+        mlp_norm = weights[prefix + "post_attention_layernorm.weight"].float()
+        q, k, v, out = (weights[f"{prefix}self_attn.{name}_proj.weight"].float() for name in "qkvo")
+        gate, up, down = (weights[f"{prefix}mlp.{name}_proj.weight"].float() for name in ("gate", "up", "down"))
+        qkv = torch.cat([_interleave(q, self._head_dim), _interleave(k, self._head_dim), v])
+        return _Layer(kind(qkv * attention_norm), kind(out), kind(torch.cat([gate, up]) * mlp_norm), kind(down))
+
+    @override
+    @torch.inference_mode()
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
+        self.check_prompts(prompts)
+        return [self._prefill(tuple(ids)) for ids in prompts]
+
+    def _prefill(self, ids: tuple[int, ...]) -> tuple[EngineState, Tensor]:
+        num = len(ids) - 1
+        buffer = _Buffer(self._shape, num + SPARE_SLOTS, self._dtype)
+        hidden = torch.zeros(0, self.hidden_size, dtype=self._dtype)
+        if num:
+            segment = _Segment(buffer, 0, num, None)
+            hidden = self._forward(torch.tensor(ids[:-1]), torch.arange(num), [segment])
+        buffer.length = num
+        return EngineState(ids, buffer), hidden
+
+    @override
+    @torch.inference_mode()
+    def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
+        segments = []
+        taken: set[int] = set()
+        for state, tree in zip(states, trees, strict=True):
+            buffer, length = state.cache, state.num_cached
+            if buffer.length != length or id(buffer) in taken:
+                buffer = buffer.copy(length, length + len(tree))
+            taken.add(id(buffer))
+            buffer.reserve(length + len(tree))
+            segments.append(_Segment(buffer, length, len(tree), self._mask(tree, length)))
+        tokens = torch.tensor([token for tree in trees for token in tree.tokens])
+        positions = torch.cat([position_ids(tree, state.num_cached) for state, tree in zip(states, trees, strict=True)])
+        hidden = self._forward(tokens, positions, segments)
+        logits = self._head(hidden)
+        sizes = [len(tree) for tree in trees]
+        verified = []
+        for tree, segment, rows, scores in zip(trees, segments, hidden.split(sizes), logits.split(sizes), strict=True):
+            seen = Verified(tree, scores, rows, segment.buffer)
+            segment.buffer.writer = seen
+            verified.append(seen)
+        return verified
+
+    @override
+    @torch.inference_mode()
+    def commit(
+        self,
+        states: Sequence[EngineState],
+        verified: Sequence[Verified],
+        paths: Sequence[Sequence[int]],
+        next_tokens: Sequence[int],
+    ) -> list[EngineState]:
+        committed = []
+        for state, seen, path, token in zip(states, verified, paths, next_tokens, strict=True):
+            buffer = seen.cache
+            assert buffer.writer is seen, "a pass is committed before the next one writes to its buffer"
+            buffer.keep(state.num_cached, path)
+            buffer.writer = None
+            committed.append(EngineState(committed_ids(state, seen.tree, path, token), buffer))
+        return committed
+
+    def _mask(self, tree: TokenTree, length: int) -> Tensor:
+        """Additive `[1, 1, g * n, length + n rounded up]`, rows in the order (node, query of its head)."""
+        seen = torch.full((len(tree), rounded(length + len(tree))), -torch.inf, dtype=self._dtype)
+        seen[:, :length] = 0.0
+        seen[:, length : length + len(tree)].masked_fill_(ancestor_mask(tree), 0.0)
+        return seen.repeat_interleave(self._num_heads // self._num_kv_heads, dim=0)[None, None]
+
+    def _forward(self, tokens: Tensor, positions: Tensor, segments: Sequence[_Segment]) -> Tensor:
+        """Normalised last hidden states `[m, d]`; keys and values are written behind every segment's length."""
+        x = self._embedding[tokens]
+        rotation = self._rotation[positions][:, None]
+        sizes = [segment.num_nodes for segment in segments]
+        num_q, num_kv, dim = self._num_heads, self._num_kv_heads, self._head_dim
+        norm_shape = (self.hidden_size,)
+        for index, layer in enumerate(self._layers):
+            qkv = layer.qkv(functional.rms_norm(x, norm_shape, None, self._eps)).view(-1, num_q + 2 * num_kv, dim)
+            # Pairs of a head are adjacent (see `_interleave`): rotation is one complex product.
+            turned = torch.view_as_complex(qkv[:, : num_q + num_kv].float().unflatten(2, (-1, 2))) * rotation
+            q, k = torch.view_as_real(turned).flatten(2).to(self._dtype).split([num_q, num_kv], dim=1)
+            v = qkv[:, num_q + num_kv :].to(self._dtype)
+            parts = [
+                self._attend(segment, index, *own)
+                for segment, own in zip(
+                    segments, zip(q.split(sizes), k.split(sizes), v.split(sizes), strict=True), strict=True
+                )
+            ]
+            x = layer.out.add_to(x, parts[0] if len(parts) == 1 else torch.cat(parts)).to(self._dtype)
+            gate, up = layer.gate_up(functional.rms_norm(x, norm_shape, None, self._eps)).chunk(2, dim=1)
+            x = layer.down.add_to(x, (functional.silu(gate) * up).to(self._dtype)).to(self._dtype)
+        return functional.rms_norm(x, norm_shape, self._final_norm, self._eps)
+
+    def _attend(self, segment: _Segment, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention of one sequence's nodes: `q` `[n, h * g, head_dim]`, gives `[n, d]`."""
+        start, end = segment.length, segment.length + segment.num_nodes
+        keys, values = segment.buffer.slots[layer, 0], segment.buffer.slots[layer, 1]
+        keys[:, start:end] = k.transpose(0, 1)
+        values[:, start:end] = v.transpose(0, 1)
+        h, n, dim = self._num_kv_heads, segment.num_nodes, self._head_dim
+        if segment.mask is None:
+            expanded = (h, self._num_heads // h, end, dim)
+            keys_of_q = keys[:, None, :end].expand(expanded).reshape(1, -1, end, dim)
+            values_of_q = values[:, None, :end].expand(expanded).reshape(1, -1, end, dim)
+            attended = functional.scaled_dot_product_attention(
+                q.transpose(0, 1)[None], keys_of_q, values_of_q, is_causal=True
+            )
+            return attended[0].transpose(0, 1).reshape(n, -1)
+        grouped = q.view(n, h, -1, dim).transpose(0, 1).reshape(1, h, -1, dim)
+        attended = functional.scaled_dot_product_attention(
+            grouped, keys[None, :, : rounded(end)], values[None, :, : rounded(end)], attn_mask=segment.mask
+        )
+        return attended.view(h, n, -1, dim).transpose(0, 1).reshape(n, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Segment:
+    """One sequence's share of a pass: its nodes go behind `length`; without a mask they are causal."""
+
+    buffer: _Buffer
+    length: int
+    num_nodes: int
+    mask: Tensor | None
+
+
+def check_config(config: Any) -> None:
+    """Raises `InputError` for an architecture that this engine does not compute."""
+    unlike = {
+        "model_type": config.model_type != "llama",
+        "hidden_act": config.hidden_act not in ("silu", "swish"),
+        "attention_bias": bool(getattr(config, "attention_bias", False)),
+        "mlp_bias": bool(getattr(config, "mlp_bias", False)),
+    }
+    wrong = [name for name, differs in unlike.items() if differs]
+    if wrong:
+        given = ", ".join(f"{name}={getattr(config, name)}" for name in wrong)
+        raise InputError(f"engine=llama does not compute {given}: use engine=hf")
+
+
+def _linear_kinds(dtype: torch.dtype, quantize: str) -> tuple[Callable[[Tensor], Linear], Callable[[Tensor], Linear]]:
+    """Kinds of the layers' projections and of the output head."""
+    if dtype == torch.float32:
+        plain: Callable[[Tensor], Linear] = PlainLinear
+    elif dtype == torch.bfloat16:
+        plain = PackedLinear
+    else:
+        raise InputError(f"engine=llama has no {dtype}: expected float32 or bfloat16")
+    kinds: dict[str, tuple[Callable[[Tensor], Linear], Callable[[Tensor], Linear]]] = {
+        "none": (plain, plain),
+        "head": (plain, Int8Linear),
+        "all": (Int8Linear, Int8Linear),
+    }
+    if quantize not in kinds:
+        raise InputError(f"quantize={quantize!r} is unknown: expected one of {sorted(kinds)}")
+    return kinds[quantize]
+
+
+def _interleave(weight: Tensor, head_dim: int) -> Tensor:
+    """Rows of each head reordered so that the two halves of a rotary pair are neighbours.
+
+    Queries and keys are reordered alike, so their products stay the same.
+    """
+    heads = weight.view(-1, 2, head_dim // 2, weight.shape[1])
+    return heads.transpose(1, 2).reshape_as(weight)
+
+
+def _rotation(config: Any) -> Tensor:
+    """Cos + i sin of every position, `[max_context, head_dim / 2]` complex64, scaling rules included."""
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rotary = LlamaRotaryEmbedding(config)
+    if "dynamic" in rotary.rope_type or "longrope" in rotary.rope_type:
+        raise ModelError(f"rotary scaling {rotary.rope_type} depends on the length of the text: use engine=hf")
+    positions = torch.arange(config.max_position_embeddings)[None]
+    cos, sin = rotary(torch.zeros(1), positions)
+    half = cos.shape[-1] // 2
+    return torch.complex(cos[0, :, :half].float(), sin[0, :, :half].float())
