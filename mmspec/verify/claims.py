@@ -14,65 +14,27 @@ from dataclasses import dataclass
 
 from mmspec.types import Claim, ClaimKind
 from mmspec.verify.lexicon import Attribute, Entry, Lexicon, words_of
+from mmspec.verify.words import (
+    ABSTRACT,
+    ABSTRACT_NOUNS,
+    AUXILIARIES,
+    BODY,
+    DETERMINERS,
+    FUNCTION_WORDS,
+    NEGATING_PAIRS,
+    NEGATORS,
+    PHRASES,
+    POSSESSIVES,
+    PREPOSITIONS,
+    RESUMING,
+    STOPS,
+    VERBS_TOO,
+)
 
 __all__ = ["ClaimExtractor"]
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+|[.,;:!?()\n\"“”—–]")
-_STOPS = frozenset(".;:!?\n()—–")
-_DETERMINERS = frozenset(
-    {"a", "an", "the", "this", "that", "these", "those", "some", "each", "every", "another", "its"}
-)
-_POSSESSIVES = frozenset({"my", "your", "his", "her", "their", "our", "whose"})
-_NEGATORS = frozenset(
-    {
-        "no",
-        "not",
-        "without",
-        "never",
-        "nor",
-        "neither",
-        "none",
-        "lacking",
-        "lacks",
-        "minus",
-        "except",
-        "nothing",
-        "cannot",
-    }
-)
-_NEGATING_PAIRS = frozenset(
-    {("instead", "of"), ("rather", "than"), ("free", "of"), ("devoid", "of"), ("far", "from"), ("other", "than")}
-)
-_RESUMING = frozenset({"but", "with", "yet", "just", "only", "while", "instead"})
-_PREPOSITIONS = frozenset({"in", "at", "on", "under", "by", "near", "beside", "above", "behind"})
-_AUXILIARIES = frozenset(
-    "to i you we they he she it can will must could should would may might don't who and then".split()
-)
-_FUNCTION_WORDS = (
-    _DETERMINERS | _POSSESSIVES | _NEGATORS | _AUXILIARIES | _RESUMING
-    | frozenset("in on at of by for from into over under above below near beside behind between through with as or is are was were be "
-                "been has have had like than if so very there here where when what which how do does did".split())
-)  # fmt: skip
-_VERBS_TOO = frozenset("bear duck bow ring train book fish key rock fire ship boot anchor hammer drum crown shield mirror tower bat "
-                       "candle gear truck bomb coat heart camera balloon statue tank cannon canoe ghost fox wolf dog magnet".split())  # fmt: skip
-_BODY = frozenset({"eye", "heart", "brain", "skull", "chest", "crown", "blade", "shades"})
-_ABSTRACT = frozenset({"city", "space", "heart", "eye", "crown", "fire", "storm", "fog", "sea", "ring", "key", "mirror", "cloud", "dawn",
-                       "night", "ocean", "desert", "rain", "mist", "haze", "ghost", "bomb", "gem", "train", "jewel", "king", "mountain",
-                       "clock", "brain", "lightning", "coat", "twilight", "sunset", "morning", "flames", "phantom"})  # fmt: skip
-"""Words of which "X of ..." is a figure of speech: "the heart of the city", "a storm of words"."""
-_PHRASES = tuple(
-    words_of(phrase)
-    for phrase in ("keep an eye", "in the eyes of", "train of thought", "open space", "rock music", "light bulb moment", "by heart",
-                   "key to", "fire escape", "of the night sky", "good morning", "good evening", "good night", "one day", "rain check",
-                   "storm out", "cool cat", "dog days", "space for", "space between", "under fire", "the key is", "night and day",
-                   "day and night", "on fire", "rock and roll", "bow down", "cat and mouse", "hot dog", "book a", "ring a bell",
-                   "clear blue", "city of", "ship it")
-)  # fmt: skip
-_SINGULAR_OTHER = re.compile(r"[a-z]{3,}")
-_ABSTRACT_NOUNS = frozenset("way day time moment place world scene picture image view look feeling sense story poem tale part side kind "
-                            "sort bit lot thing style art painting illustration drawing render photo landscape background foreground "
-                            "description sign caption slogan text word line title name number pair middle left right top bottom air "
-                            "sky light shadow color colour".split())  # fmt: skip
+_PLAIN = re.compile(r"[a-z]{3,}")
 _MAX_MODIFIERS = 3
 _MAX_DISTANCE = 7  # words between a thing and the "on the left" that places it
 
@@ -115,7 +77,7 @@ class ClaimExtractor:
         found = list(self._matches(words))
         matches = [match for match in found if not _negated(words, match) and not _figurative(words, match)]
         claims: dict[tuple[ClaimKind, str], Claim] = {}
-        for number, match in enumerate(matches):
+        for number in range(len(matches)):
             for claim in self._claims(words, matches, number, source):
                 claims.setdefault((claim.kind, claim.phrase), claim)
         if self._name_unknown and source == "prompt":
@@ -181,7 +143,7 @@ def _head(words: list[_Word], first: int) -> int:
     k = first
     while k > 0 and first - k < _MAX_MODIFIERS:
         before = words[k - 1].text
-        if before in _FUNCTION_WORDS and before != "of" or not before[0].isalnum():
+        if (before in FUNCTION_WORDS and before != "of") or not before[0].isalnum() or before.endswith("'s"):
             break
         if before == "of" and (k < 2 or words[k - 2].text not in ("pair", "couple", "dozens")):
             break
@@ -208,23 +170,26 @@ def _clause_after(words: list[_Word], matches: list[_Match], number: int) -> tup
     if following:
         end = min(end, max(begin, following[0]))
     for k in range(begin, end):
-        if words[k].text in _STOPS:
+        if words[k].text in STOPS:
             return begin, k
     return begin, end
 
 
 def _negated(words: list[_Word], match: _Match) -> bool:
     """Whether a negator governs the match: nothing between them but words of the same list."""
+    own = words[match.first].text
+    if own in PREPOSITIONS and match.first and not _is_negator(words[match.first - 1].text):
+        return False
     k = match.first - 1
-    while k >= 0 and words[k].text not in _STOPS:
+    while k >= 0 and words[k].text not in STOPS:
         text = words[k].text
         if _is_negator(text):
             return not (text == "not" and k + 1 < len(words) and words[k + 1].text == "only")
-        if k > 0 and (words[k - 1].text, text) in _NEGATING_PAIRS:
+        if k > 0 and (words[k - 1].text, text) in NEGATING_PAIRS:
             return True
-        if text in _RESUMING or text in _PREPOSITIONS and k > 0 and not _is_negator(words[k - 1].text):
+        if text in RESUMING or (text in PREPOSITIONS and k > 0 and not _is_negator(words[k - 1].text)):
             return False
-        if text == "and" and k + 1 < len(words) and words[k + 1].text in _DETERMINERS:
+        if text == "and" and k + 1 < len(words) and words[k + 1].text in DETERMINERS:
             return False
         if text == "," and not (k + 1 < len(words) and words[k + 1].text in ("no", "or", "nor", "and")):
             return False
@@ -233,7 +198,7 @@ def _negated(words: list[_Word], match: _Match) -> bool:
 
 
 def _is_negator(text: str) -> bool:
-    return text in _NEGATORS or text.endswith("n't")
+    return text in NEGATORS or text.endswith("n't")
 
 
 def _figurative(words: list[_Word], match: _Match) -> bool:
@@ -243,15 +208,15 @@ def _figurative(words: list[_Word], match: _Match) -> bool:
     word = texts[match.last - 1]
     after = texts[match.last] if match.last < len(texts) else ""
     if match.entry.kind is ClaimKind.PROP:
-        if before == "like" or before in _DETERMINERS and two_before in ("like", "as"):
+        if before == "like" or (before in DETERMINERS and two_before in ("like", "as")):
             return True
-        if word in _VERBS_TOO and match.head == match.first and before in _AUXILIARIES - {"and", "then"}:
+        if word in VERBS_TOO and match.head == match.first and before in AUXILIARIES - {"and", "then"}:
             return True
-        if word in _BODY and (before in _POSSESSIVES or before.endswith("'s")):
+        if match.last - match.first == 1 and word in BODY and (before in POSSESSIVES or before.endswith("'s")):
             return True
-    if word in _ABSTRACT and after == "of":
+    if word in ABSTRACT and after == "of":
         return True
-    return any(_overlaps(texts, phrase, match) for phrase in _PHRASES)
+    return any(_overlaps(texts, phrase, match) for phrase in PHRASES)
 
 
 def _overlaps(texts: list[str], phrase: tuple[str, ...], match: _Match) -> bool:
@@ -273,7 +238,7 @@ def _unknown(words: list[_Word], matches: list[_Match], source: str) -> Iterator
             end += 1
         last = end - 1
         at_border = end == len(words) or end not in taken
-        if last > k and at_border and words[last].text not in _ABSTRACT_NOUNS:
+        if last > k and at_border and words[last].text not in ABSTRACT_NOUNS:
             phrase = " ".join(w.text for w in words[k:end])
             probe = Entry(ClaimKind.OTHER, phrase, ())
             if not _negated(words, _Match(probe, k, end, k)):
@@ -281,4 +246,4 @@ def _unknown(words: list[_Word], matches: list[_Match], source: str) -> Iterator
 
 
 def _plain(text: str) -> bool:
-    return text not in _FUNCTION_WORDS and _SINGULAR_OTHER.fullmatch(text) is not None
+    return text not in FUNCTION_WORDS and _PLAIN.fullmatch(text) is not None

@@ -59,8 +59,8 @@ class QuestionBatch:
         local: dict[str, int] = {}
         indices: dict[tuple[str, ...], list[int]] = {}  # most questions of a batch share their options
         kinds: dict[str, list[tuple[int, Question]]] = {}
-        for picture, found in enumerate(asked):
-            for question in found:
+        for picture, about in enumerate(asked):
+            for question in about:
                 kinds.setdefault(question.kind, []).append((picture, question))
                 if question.options not in indices:
                     indices[question.options] = [local.setdefault(o, len(local)) for o in question.options]
@@ -106,7 +106,7 @@ class ClipTask(Task):
         corrupt_share: float = 0.0,
     ) -> None:
         self._model = model
-        model.visual.to(memory_format=torch.channels_last)  # type: ignore[operator,union-attr]
+        model.visual.to(memory_format=torch.channels_last)
         self._shape = shape
         self._table = table
         self._say = synonyms()
@@ -135,7 +135,7 @@ class ClipTask(Task):
         say = {kind: tuple(_pick(names, rng) for names in terms.values()) for kind, terms in self._say.items()}
         batch = QuestionBatch([questions(scene_at(self._pictures.seed, int(k)), say, rng) for k in chosen], self._table)
         image = self._image(pixels)
-        scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()  # type: ignore[operator,union-attr]
+        scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()
         text = self._text(self._table.embeddings(batch.rows))
         scores = scale * image @ text.T
         figures, parts = {}, []
@@ -178,12 +178,12 @@ class ClipTask(Task):
 
     def state(self) -> dict[str, Any]:
         """Optimiser, and the running statistics of the image tower's norms."""
-        return {"optimiser": self._optimiser.state(), "buffers": dict(self._model.visual.named_buffers())}  # type: ignore[union-attr,operator]
+        return {"optimiser": self._optimiser.state(), "buffers": dict(self._model.visual.named_buffers())}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self._optimiser.load(state["optimiser"])
-        for name, buffer in self._model.visual.named_buffers():  # type: ignore[union-attr,operator]
+        for name, buffer in self._model.visual.named_buffers():
             buffer.copy_(state["buffers"][name])
 
     @torch.no_grad()
@@ -213,7 +213,7 @@ class ClipTask(Task):
         batch = QuestionBatch(
             [questions(scene_at(self._held_out.seed, k), say, rng) for k in range(len(image))], self._table
         )
-        scale = float(self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp())  # type: ignore[operator,union-attr]
+        scale = float(self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp())
         scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
         figures = {}
         for kind in (kind for kind in batch.kinds if kind != "nothing"):

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from mmspec.embedded.captions import phrases, thing
 from mmspec.embedded.scenes import Prop, Scene
-from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
+from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 
-__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "questions", "synonyms"]
+__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "questions", "scene_with", "synonyms"]
 
 NOTHING = "an empty scene"
 """The opponent of every prop that beats whatever is not there, so that scores mean the same in every picture."""
@@ -42,15 +42,19 @@ def synonyms() -> dict[str, dict[str, tuple[str, ...]]]:
     out: dict[str, dict[str, tuple[str, ...]]] = {"place": {}, "time": {}, "weather": {}, "prop": {}}
     for kind, table in (("place", PLACES), ("time", TIMES), ("weather", WEATHERS)):
         for key in table:
-            scene = (
-                Scene(**{"place": "sea", "time": "noon", "weather": "clear", kind: key})
-                if kind != "place"
-                else (Scene(key, None, None) if key in ("space", "cave") else Scene(key, "noon", "clear"))
-            )
+            scene = scene_with(kind, key)
             drawn = [phrases(scene, rng=numpy.random.default_rng(k))[kind][0] for k in range(_NUM_DRAWS)]
             out[kind][key] = tuple(dict.fromkeys([phrases(scene)[kind][0], *sorted(drawn)]))
     out["prop"] = {noun: tuple(thing(name) for name in entry.names) for noun, entry in NOUNS.items()}
     return out
+
+
+def scene_with(kind: str, key: str) -> Scene:
+    """A scene without props whose place, time or weather (`kind`) is `key`."""
+    values = {"place": "sea", "time": "noon", "weather": "clear", kind: key}
+    if values["place"] in INDOOR_PLACES:
+        return Scene(values["place"], None, None)
+    return Scene(values["place"], values["time"], values["weather"])
 
 
 def questions(scene: Scene, say: Mapping[str, Sequence[str]], rng: numpy.random.Generator) -> list[Question]:

@@ -1,0 +1,116 @@
+"""Scores claims with any `open_clip` model from a local folder.
+
+The one place of the verifier that imports open_clip; its scale, normalisation and preprocessing end here.
+Legend: `n` pictures, `p` phrases, `d` joint width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmspec.errors import ModelError, WeightsError
+from mmspec.verify.calibration import CALIBRATION_NAME, Calibration
+from mmspec.verify.folders import CONFIG_NAME, open_clip_folder
+from mmspec.verify.scorer import ContrastScorer, Thresholds
+from mmspec.weights import resolve
+
+__all__ = ["OpenClipScorer"]
+
+_SHORT = 16  # text tokens of nearly every claim; encoding them padded to 77 costs five times as much
+
+
+class OpenClipScorer(ContrastScorer):
+    """`path` is a reference to an open_clip folder; a `calibration.json` in it is used.
+
+    `batch_size` pictures go through the image tower at once: 1 gives every picture the same bits whatever it
+    is scored with. `device` and `dtype` ("float32", "bfloat16", "float16") are where and how the towers run;
+    similarities are float32. `num_cells` is the side of the grid of relevance maps. Raises `WeightsError`
+    when the folder cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        held: float,
+        failed: float,
+        widening: float,
+        min_auc: float,
+        batch_size: int,
+        num_cells: int,
+        device: str,
+        dtype: str,
+    ) -> None:
+        source = resolve(path) / CALIBRATION_NAME
+        calibration = Calibration.read(source) if source.is_file() else None
+        thresholds = Thresholds(held=held, failed=failed, widening=widening, min_auc=min_auc)
+        super().__init__(thresholds=thresholds, calibration=calibration, num_cells=num_cells)
+        self._device = torch.device(device)
+        self._dtype = getattr(torch, dtype)
+        self._batch_size = batch_size
+        folder = open_clip_folder(path)
+        self._model, self._prepare, self._tokenizer = _load(folder, device=self._device)
+        # open_clip's own text tower adds a position table of full length; a BERT takes any length.
+        self._may_trim = "hf_model_name" in json.loads((folder / CONFIG_NAME).read_text())["model_cfg"]["text_cfg"]
+        self._text: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def similarities(self, pixels: Sequence[Tensor], phrases: Sequence[str]) -> Tensor:
+        """See `ContrastScorer.similarities`: cosines times the model's own scale."""
+        text = self._text_features(phrases)
+        prepared = [self._prepare(_picture(picture)) for picture in pixels]
+        image = torch.cat(
+            [
+                self._encode(self._model.encode_image, torch.stack(prepared[k : k + self._batch_size]))
+                for k in range(0, len(prepared), self._batch_size)
+            ]
+        )
+        scale = self._model.logit_scale.exp().float().cpu()
+        # Not a matrix product: its last bits depend on what else is in it.
+        table = torch.stack([scale * (text * row).sum(1) for row in image])
+        if not torch.isfinite(table).all():
+            raise ModelError("the verifier's image tower gave NaN: use dtype=float32")
+        return table
+
+    def _text_features(self, phrases: Sequence[str]) -> Tensor:
+        """Unit embeddings `[p, d]`; each phrase is encoded once in the scorer's life."""
+        fresh = [phrase for phrase in dict.fromkeys(phrases) if phrase not in self._text]
+        for k in range(0, len(fresh), 64):
+            part = fresh[k : k + 64]
+            tokens = self._tokenizer(part)
+            if self._may_trim and not tokens[:, _SHORT:].any():  # nothing but padding
+                tokens = tokens[:, :_SHORT]
+            self._text.update(zip(part, self._encode(self._model.encode_text, tokens), strict=True))
+        return torch.stack([self._text[phrase] for phrase in phrases])
+
+    def _encode(self, tower: Any, batch: Tensor) -> Tensor:
+        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
+            features = tower(batch.to(self._device))
+        return torch.nn.functional.normalize(features.float().cpu(), dim=-1)
+
+
+def _load(folder: Path, *, device: torch.device) -> tuple[Any, Any, Any]:
+    import open_clip
+
+    name = f"local-dir:{folder}"
+    try:
+        # `create_model_and_transforms` would go on with random weights where none are found.
+        model, prepare = open_clip.create_model_from_pretrained(name, device=device)
+        tokenizer = open_clip.get_tokenizer(name)
+    except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(f"open_clip cannot load {folder}: {reason}") from error
+    return model.eval().requires_grad_(False), prepare, tokenizer
+
+
+def _picture(pixels: Tensor) -> Image.Image:
+    """`[3, h, w]` float in [0, 1] -> RGB picture, rounded to 8 bits as a person would see it."""
+    bytes_ = pixels.mul(255).round().clamp(0, 255).to(torch.uint8)
+    return Image.fromarray(bytes_.permute(1, 2, 0).contiguous().numpy(), "RGB")
