@@ -63,5 +63,6 @@ def _fork(tree: BranchTree, parts: Parts, parent: Growing, states: tuple[TextSta
         tree.previews[child_id, 0] = preview
     claims = parts.extractor.extract(text.text, source="text")
     branch = Branch(child_id, parent_id, text.text, tuple(drafts), round=tree.round)
-    tree.add(branch, text, prefixes=states[:-1], claims=claims)
+    emphasis = parent.emphasis[parent.best]
+    tree.add(branch, text, prefixes=states[:-1], claims=claims, emphasis=emphasis)
     return Regrown(child_id, parent_id)

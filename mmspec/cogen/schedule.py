@@ -13,8 +13,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from typing_extensions import override
 
+from mmspec.errors import InputError
 from mmspec.types import Event
 
 __all__ = ["Interleaved", "Schedule", "Threaded", "hidden_share"]
@@ -54,8 +56,15 @@ class _End:
 class Threaded(Schedule):
     """Each job in a thread of its own, side by side: torch releases the interpreter lock while it computes.
 
+    Each thread computes with `threads_per_job` threads of torch's own, so that the jobs together do not ask for
+    more cores than there are: waiting threads of OpenMP spin, and would slow the working ones down many times.
     `merge` returns, also on error, only when every thread has ended.
     """
+
+    def __init__(self, *, threads_per_job: int) -> None:
+        if threads_per_job < 1:
+            raise InputError(f"schedule.threads_per_job={threads_per_job}: expected at least 1")
+        self._threads_per_job = threads_per_job
 
     @override
     def merge(self, jobs: Sequence[Iterator[Event]]) -> Iterator[Event]:
@@ -63,6 +72,7 @@ class Threaded(Schedule):
         stop = threading.Event()
 
         def work(job: Iterator[Event]) -> None:
+            torch.set_num_threads(self._threads_per_job)
             try:
                 for event in job:
                     events.put(event)
@@ -73,6 +83,7 @@ class Threaded(Schedule):
             else:
                 events.put(_End(None))
 
+        num_threads = torch.get_num_threads()
         threads = [threading.Thread(target=work, args=(job,), daemon=True, name="mmspec-job") for job in jobs]
         try:
             for thread in threads:
@@ -90,6 +101,7 @@ class Threaded(Schedule):
             stop.set()
             for thread in threads:
                 thread.join()
+            torch.set_num_threads(num_threads)
 
 
 def hidden_share(text_s: float, image_s: float, wall_s: float) -> float:

@@ -146,11 +146,19 @@ class BranchTree:
         """The seed of a branch's text ("text") or of its draft number `index` ("image")."""
         return derive(self.request.seed, f"cogen/{stream}", f"{branch_id}/{index}")
 
-    def add(self, branch: Branch, text: TextState, *, prefixes: Sequence[TextState], claims: Sequence[Claim]) -> None:
-        """A branch is born; all its drafts live."""
+    def add(
+        self,
+        branch: Branch,
+        text: TextState,
+        *,
+        prefixes: Sequence[TextState],
+        claims: Sequence[Claim],
+        emphasis: str | None = None,
+    ) -> None:
+        """A branch is born; all its drafts live, and all are told to show `emphasis`."""
         live = tuple(range(len(branch.drafts)))
         self._growing[branch.id] = Growing(
-            branch, text, tuple(prefixes), tuple(claims), live=live, judged=(), emphasis=(None,) * len(live)
+            branch, text, tuple(prefixes), tuple(claims), live=live, judged=(), emphasis=(emphasis,) * len(live)
         )
 
     def add_draft(self, branch_id: str, draft: ImageDraft, *, emphasis: str | None) -> int:

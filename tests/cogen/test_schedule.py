@@ -11,7 +11,7 @@ import pytest
 from mmspec.cogen.schedule import Interleaved, Schedule, Threaded, hidden_share
 from mmspec.types import Event, TextGrown
 
-SCHEDULES = [Interleaved(), Threaded()]
+SCHEDULES = [Interleaved(), Threaded(threads_per_job=1)]
 
 
 def job(name: str, num_items: int, *, delay_s: float = 0.0) -> Iterator[Event]:
@@ -44,7 +44,7 @@ def test_error_of_a_job_reaches_the_caller(schedule: Schedule) -> None:
 
 def test_closing_ends_the_threads() -> None:
     """A consumer that stops early leaves no thread behind."""
-    merged = Threaded().merge([job("a", 10_000, delay_s=0.001), job("b", 10_000, delay_s=0.001)])
+    merged = Threaded(threads_per_job=1).merge([job("a", 10_000, delay_s=0.001), job("b", 10_000, delay_s=0.001)])
     next(merged)
     merged.close()  # type: ignore[attr-defined]  # it is a generator
     assert not [thread for thread in threading.enumerate() if thread.name == "mmspec-job"]
@@ -53,7 +53,7 @@ def test_closing_ends_the_threads() -> None:
 def test_threads_run_side_by_side() -> None:
     """Two jobs that wait 0.1 s each take clearly less than 0.2 s together."""
     begun = time.perf_counter()
-    list(Threaded().merge([job("a", 1, delay_s=0.1), job("b", 1, delay_s=0.1)]))
+    list(Threaded(threads_per_job=1).merge([job("a", 1, delay_s=0.1), job("b", 1, delay_s=0.1)]))
     assert time.perf_counter() - begun < 0.18
 
 

@@ -140,7 +140,7 @@ def test_text_that_the_final_picture_denies_is_replaced_by_a_sibling() -> None:
 def test_schedules_give_the_same_tree_text_and_pixels() -> None:
     """Threads or turns: nothing but the time may differ."""
     results: list[Result] = []
-    for schedule in (Interleaved(), Threaded()):
+    for schedule in (Interleaved(), Threaded(threads_per_job=1)):
         parts = stand_in_parts(scripts={"0": ("Here it is at noon. ", "Still. ")}, default_shows=["robot"])
         results.append(run(pipeline(parts, schedule=schedule), "a robot and glasses")[1])
     first, second = results
@@ -188,7 +188,7 @@ def test_all_drafts_broken_is_one_clear_error() -> None:
         run(pipeline(parts), "a robot")
 
 
-@pytest.mark.parametrize("schedule", [Interleaved(), Threaded()])
+@pytest.mark.parametrize("schedule", [Interleaved(), Threaded(threads_per_job=1)])
 @pytest.mark.parametrize("part", ["images.advance", "scorer.score", "text.extend"])
 def test_model_that_raises_half_way_is_one_clear_error(
     schedule: Any, part: str, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +209,7 @@ def test_model_that_raises_half_way_is_one_clear_error(
         run(pipeline(parts, schedule=schedule), "a robot")
 
 
-@pytest.mark.parametrize("schedule", [Interleaved(), Threaded()])
+@pytest.mark.parametrize("schedule", [Interleaved(), Threaded(threads_per_job=1)])
 def test_interruption_returns_what_was_verified_marked_partial(schedule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the second round: the best branch of the first is given back."""
     parts = stand_in_parts()

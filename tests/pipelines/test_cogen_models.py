@@ -30,11 +30,10 @@ def fingerprint(result: Result) -> tuple[object, ...]:
 
 def test_same_seed_gives_the_same_tree_texts_and_pixels_under_every_schedule() -> None:
     """Two runs in threads and one in turns agree to the bit; another seed does not."""
-    interleaved = "pipeline.schedule._target_=mmspec.cogen.schedule.Interleaved"
     threaded = pipe("cogen", *FEW)
     first = fingerprint(threaded(PROMPT, seed=3, max_tokens=18))
     assert fingerprint(threaded(PROMPT, seed=3, max_tokens=18)) == first
-    assert fingerprint(pipe("cogen", *FEW, interleaved)(PROMPT, seed=3, max_tokens=18)) == first
+    assert fingerprint(pipe("cogen", *FEW, "schedule=interleaved")(PROMPT, seed=3, max_tokens=18)) == first
     assert fingerprint(threaded(PROMPT, seed=4, max_tokens=18)) != first
 
 
