@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmspec.cogen.prune import Margin, PrunePolicy, Rival, SuccessiveHalving, Threshold, TopK, ranking
@@ -37,6 +37,7 @@ def test_policies_on_a_case_worked_out_by_hand(policy: PrunePolicy, expected: li
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
+@settings(deadline=None)  # how long an example takes depends on what else the machine does
 @given(
     rivals=st.lists(
         st.builds(rival, st.floats(0, 1), st.floats(0, 0.3)) | st.builds(rival, st.floats(0, 1)), min_size=1, max_size=8
