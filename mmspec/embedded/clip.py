@@ -63,13 +63,13 @@ def configuration(shape: ClipShape, *, text_encoder: str) -> dict[str, Any]:
     }
 
 
-def build(shape: ClipShape, *, text_folder: Path) -> nn.Module:
+def build(shape: ClipShape, *, text_folder: Path) -> Any:
     """The model with random image tower and projection over the sentence encoder in `text_folder`, which is frozen."""
     from open_clip.model import CustomTextCLIP
 
     config = configuration(shape, text_encoder=str(text_folder.resolve()))["model_cfg"]
-    model: nn.Module = CustomTextCLIP(**config)
-    for parameter in model.text.transformer.parameters():  # type: ignore[union-attr]
+    model = CustomTextCLIP(**config)
+    for parameter in model.text.transformer.parameters():
         parameter.requires_grad_(False)
     return model
 

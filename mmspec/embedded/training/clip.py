@@ -9,7 +9,7 @@ Legend: `n` pictures, `p` phrases of a step, `q` questions, `o` options, `d` joi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmspec.embedded.clip import ClipShape, export
+from mmspec.embedded.scenes import Scene
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.phrases import PhraseTable, Question, questions, synonyms
+from mmspec.embedded.training.previews import KnownPreviews
 from mmspec.embedded.training.scenes import PaintedScenes, scene_at
 from mmspec.embedded.training.sheet import contact_sheet
 from mmspec.seeding import generator
@@ -82,16 +84,16 @@ class QuestionBatch:
         return chosen.masked_fill(~self.opponents[kind], -torch.inf)
 
 
-Corruption = Callable[[Tensor, torch.Generator], Tensor]
-"""Pictures `[n, 3, h, w]` in [0, 1] to pictures as a drafter would show them (autoencoder, x0 estimate)."""
-
-
 class ClipTask(Task):
-    """Trains image tower, projection and scale of `model`; `captions` `[m, w]` belong to the first m pictures."""
+    """Trains image tower, projection and scale of `model` on painted scenes and on previews of known contents.
+
+    `captions` `[m, w]` are sentence embeddings that belong to the first m pictures. `preview_share` of a batch are
+    `previews`, which have the tower's size.
+    """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         shape: ClipShape,
         *,
         table: PhraseTable,
@@ -102,8 +104,9 @@ class ClipTask(Task):
         batch_size: int,
         learning_rate: float,
         seed: int,
-        corrupt: Corruption | None = None,
-        corrupt_share: float = 0.0,
+        previews: KnownPreviews | None,
+        held_out_previews: KnownPreviews | None,
+        preview_share: float,
     ) -> None:
         self._model = model
         model.visual.to(memory_format=torch.channels_last)
@@ -116,8 +119,9 @@ class ClipTask(Task):
         self._weights = weights
         self._batch_size = batch_size
         self._seed = seed
-        self._corrupt = corrupt
-        self._corrupt_share = corrupt_share
+        self._previews = previews
+        self._held_out_previews = held_out_previews
+        self._num_previews = round(preview_share * batch_size) if previews is not None else 0
         self._optimiser = Optimiser(
             model, learning_rate=learning_rate, weight_decay=0.02, betas=(0.9, 0.98), average_decay=0.998
         )
@@ -126,18 +130,12 @@ class ClipTask(Task):
         """Weighted mean over the kinds of question of one batch."""
         draw = generator(self._seed, "clip-batch", step)
         rng = numpy.random.default_rng([self._seed, step])
-        chosen = self._choose(draw, step)
-        pixels = self._pictures.batch(chosen).float().div_(255)
-        num_corrupt = round(self._corrupt_share * len(chosen))
-        if self._corrupt is not None and num_corrupt:
-            pixels = torch.cat([self._corrupt(pixels[:num_corrupt], draw), pixels[num_corrupt:]])
-        pixels = degrade(pixels, draw, size=self._shape.image_size)
+        chosen, pixels, scenes = self._draw_batch(draw, captioned=step % 4 == 0)
         say = {kind: tuple(_pick(names, rng) for names in terms.values()) for kind, terms in self._say.items()}
-        batch = QuestionBatch([questions(scene_at(self._pictures.seed, int(k)), say, rng) for k in chosen], self._table)
+        batch = QuestionBatch([questions(scene, say, rng) for scene in scenes], self._table)
         image = self._image(pixels)
         scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()
-        text = self._text(self._table.embeddings(batch.rows))
-        scores = scale * image @ text.T
+        scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
         figures, parts = {}, []
         for kind in batch.kinds:
             logits = batch.logits(kind, scores)
@@ -147,17 +145,28 @@ class ClipTask(Task):
         with_caption = chosen < len(self._captions)
         if with_caption.sum() > 1:
             captions = self._text(self._captions[chosen[with_caption]].float())
-            logits = scale * image[with_caption] @ captions.T
+            logits = scale * image[: len(chosen)][with_caption] @ captions.T
             truth = torch.arange(len(logits))
             loss = (functional.cross_entropy(logits, truth) + functional.cross_entropy(logits.T, truth)) / 2
             parts.append(self._weights.caption * loss)
             figures["caption"] = float(loss.detach())
         return torch.stack(parts).sum(), figures
 
-    def _choose(self, draw: torch.Generator, step: int) -> Tensor:
-        """Every fourth batch from the pictures that have a caption."""
-        limit = len(self._captions) if step % 4 == 0 and len(self._captions) else len(self._pictures)
-        return torch.randperm(limit, generator=draw)[: self._batch_size].sort().values
+    def _draw_batch(self, draw: torch.Generator, *, captioned: bool) -> tuple[Tensor, Tensor, list[Scene]]:
+        """Indices of the painted pictures `[m]`, all pixels `[n, 3, size, size]` in [0, 1], all scenes.
+
+        A `captioned` batch is drawn from the pictures that have a caption.
+        """
+        limit = len(self._captions) if captioned and len(self._captions) else len(self._pictures)
+        num_painted = self._batch_size - self._num_previews
+        chosen = torch.randperm(limit, generator=draw)[:num_painted].sort().values
+        pixels = degrade(self._pictures.batch(chosen).float().div_(255), draw, size=self._shape.image_size)
+        scenes = [scene_at(self._pictures.seed, int(k)) for k in chosen]
+        if self._previews is not None and self._num_previews:
+            rows = torch.randint(len(self._previews), (self._num_previews,), generator=draw)
+            pixels = torch.cat([pixels, self._previews.pictures[rows].float().div_(255)])
+            scenes += [scene_at(self._previews.seed, int(k)) for k in self._previews.indices[rows]]
+        return chosen, pixels, scenes
 
     def _image(self, pixels: Tensor) -> Tensor:
         pixels = pixels.mul(2).sub(1).contiguous(memory_format=torch.channels_last)
@@ -166,11 +175,11 @@ class ClipTask(Task):
             torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
             torch.autocast("cpu", torch.bfloat16),
         ):
-            features = self._model.visual(pixels)  # type: ignore[operator]
+            features = self._model.visual(pixels)
         return functional.normalize(features.float(), dim=-1)
 
     def _text(self, embeddings: Tensor) -> Tensor:
-        return functional.normalize(self._model.text.proj(embeddings), dim=-1)  # type: ignore[operator,union-attr]
+        return functional.normalize(self._model.text.proj(embeddings), dim=-1)
 
     def update(self, scale: float) -> None:
         """One AdamW step."""
@@ -192,27 +201,21 @@ class ClipTask(Task):
         with self._optimiser.averaged():
             self._refresh_norms()
             self._model.eval()
-            indices = torch.arange(len(self._held_out))
-            pixels = self._held_out.batch(indices).float().div_(255)
-            if self._corrupt is not None:
-                pixels = torch.cat(
-                    [
-                        self._corrupt(part, generator(self._seed, "clip-held-out", k))
-                        for k, part in enumerate(pixels.split(64))
-                    ]
-                )
-            pixels = functional.interpolate(pixels, size=(self._shape.image_size,) * 2, mode="bicubic", antialias=True)
-            image = torch.cat([self._image(part.clamp(0, 1)) for part in pixels.split(100)])
-            figures = self._figures(image)
+            pixels = self._held_out.batch(torch.arange(len(self._held_out))).float().div_(255)
+            pixels = functional.interpolate(pixels, size=(self._shape.image_size,) * 2, mode="area")
+            figures = self._figures(pixels, [scene_at(self._held_out.seed, k) for k in range(len(pixels))])
+            if (known := self._held_out_previews) is not None:
+                scenes = [scene_at(known.seed, int(k)) for k in known.indices]
+                found = self._figures(known.pictures.float().div(255), scenes)
+                figures |= {f"preview_{name}": value for name, value in found.items()}
             self._model.train()
         return figures
 
-    def _figures(self, image: Tensor) -> dict[str, float]:
+    def _figures(self, pixels: Tensor, scenes: list[Scene]) -> dict[str, float]:
+        image = torch.cat([self._image(part) for part in pixels.split(100)])
         rng = numpy.random.default_rng([self._seed, 7])
         say = {kind: tuple(names[0] for names in terms.values()) for kind, terms in self._say.items()}
-        batch = QuestionBatch(
-            [questions(scene_at(self._held_out.seed, k), say, rng) for k in range(len(image))], self._table
-        )
+        batch = QuestionBatch([questions(scene, say, rng) for scene in scenes], self._table)
         scale = float(self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp())
         scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
         figures = {}
@@ -227,21 +230,12 @@ class ClipTask(Task):
         """Running statistics of the averaged weights: those of the raw weights do not fit them."""
         self._model.train()
         for k in range(_NUM_REFRESH):
-            draw = generator(self._seed, "clip-refresh", k)
-            chosen = torch.randint(len(self._pictures), (self._batch_size,), generator=draw).sort().values
-            pixels = self._pictures.batch(chosen).float().div_(255)
-            num_corrupt = round(self._corrupt_share * len(chosen))
-            if self._corrupt is not None and num_corrupt:
-                pixels = torch.cat([self._corrupt(pixels[:num_corrupt], draw), pixels[num_corrupt:]])
-            self._image(degrade(pixels, draw, size=self._shape.image_size))
+            self._image(self._draw_batch(generator(self._seed, "clip-refresh", k), captioned=False)[1])
 
     def sheet(self) -> Image.Image:
         """Pictures of a batch as the tower sees them."""
-        draw = generator(self._seed, "clip-sheet", 0)
-        pixels = self._pictures.batch(torch.arange(min(32, len(self._pictures)))).float().div_(255)
-        if self._corrupt is not None:
-            pixels = torch.cat([self._corrupt(pixels[:16], draw), pixels[16:]])
-        return contact_sheet(degrade(pixels, draw, size=self._shape.image_size), num_columns=8, tile=96)
+        pixels = self._draw_batch(generator(self._seed, "clip-sheet"), captioned=False)[1]
+        return contact_sheet(pixels, num_columns=8, tile=96)
 
     def export(self, folder: Path) -> None:
         """Write the averaged model as it ships."""
@@ -304,7 +298,7 @@ def degrade(pixels: Tensor, draw: torch.Generator, *, size: int) -> Tensor:
     return (pixels * gain + noise * torch.randn(pixels.shape, generator=draw)).clamp(0, 1)
 
 
-def load_pictures(state: Mapping[str, Tensor], model: nn.Module) -> None:
+def load_trained(state: Mapping[str, Tensor], model: nn.Module) -> None:
     """Take up trained weights (without the sentence encoder) before fine-tuning."""
     missing, unexpected = model.load_state_dict(
         {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, strict=False

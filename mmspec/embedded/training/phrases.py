@@ -7,6 +7,7 @@ Legend: `p` phrases, `w` width of the sentence encoder.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from mmspec.embedded.captions import phrases, thing
 from mmspec.embedded.scenes import Prop, Scene
 from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 
-__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "questions", "scene_with", "synonyms"]
+__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "mean_tokens", "questions", "scene_with", "synonyms"]
 
 NOTHING = "an empty scene"
 """The opponent of every prop that beats whatever is not there, so that scores mean the same in every picture."""
@@ -134,3 +135,9 @@ def mean_pooled(words: Sequence[str], *, text_folder: Path, batch_size: int = 12
         mask = batch["attention_mask"].unsqueeze(-1)
         out[part] = (hidden * mask).sum(1) / mask.sum(1)
     return out
+
+
+def mean_tokens(tokens: numpy.ndarray, starts: numpy.ndarray) -> Tensor:
+    """Mean of each caption's token features: `[all tokens, w]` and `[n + 1]` -> `[n, w]` float32."""
+    rows = [torch.from_numpy(tokens[a:b].astype(numpy.float32)).mean(0) for a, b in itertools.pairwise(starts)]
+    return torch.stack(rows)

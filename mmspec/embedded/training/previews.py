@@ -1,0 +1,114 @@
+"""Previews with known contents: painted scenes as a drafter shows them half-way, and after the autoencoder.
+
+A painted scene's latents are noised to a step of the drafter's schedule and denoised by one step, exactly as in a
+run; what is on the picture is known, because it was painted. So a verifier can be trained and calibrated at every
+noise level without guessing whether a generated picture shows what was asked for.
+Knows the drafter's and the autoencoder's interface; knows no verifier. Legend: `n` previews.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
+from mmspec.embedded.flow import noisy
+from mmspec.embedded.training.scenes import PaintedScenes, caption_at
+from mmspec.image.drafter import ImageDrafter
+from mmspec.seeding import derive, generator
+from mmspec.types import ImageDraft
+
+__all__ = ["KnownPreviews", "draw_previews", "joined", "reconstruct"]
+
+_BATCH = 32
+_CAPTION_VARIANTS = 1000  # far from the variants that anything is trained on
+
+
+@dataclass(frozen=True, eq=False)
+class KnownPreviews:
+    """`pictures` `[n, 3, size, size]` uint8 of scenes `indices` `[n]` int64 of set `seed`, at noise `levels` `[n]`."""
+
+    seed: int
+    indices: Tensor
+    levels: Tensor
+    pictures: Tensor
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@torch.no_grad()
+def reconstruct(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor, *, size: int) -> KnownPreviews:
+    """Scenes `indices` `[n]` after encoding and decoding: noise level 0, drawn by the decoder."""
+    out = []
+    for part in indices.split(_BATCH):
+        with torch.autocast("cpu", torch.bfloat16):
+            latents = _latents(autoencoder, scenes, part)
+            out.append(_bytes(autoencoder.decode_unit(latents), size=size))
+    return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
+
+
+@torch.no_grad()
+def draw_previews(
+    drafter: ImageDrafter,
+    autoencoder: Autoencoder,
+    scenes: PaintedScenes,
+    indices: Tensor,
+    *,
+    sigmas: Sequence[float],
+    size: int,
+    seed: int,
+) -> KnownPreviews:
+    """Scenes `indices` `[n]` as the drafter previews them at a random step of the schedule `sigmas`.
+
+    `sigmas` are the noise levels before each step and after the last, as the drafter's schedule has them for
+    `len(sigmas) - 1` steps. Every draft is conditioned on a caption of its own scene.
+    """
+    num_steps = len(sigmas) - 1
+    pictures, levels = [], []
+    for number, part in enumerate(indices.split(_BATCH)):
+        draw = generator(seed, "known-previews", number)
+        latents = _latents(autoencoder, scenes, part)
+        steps = torch.randint(num_steps, (len(part),), generator=draw)
+        noise = torch.randn(latents.shape, generator=draw)
+        mixed = noisy(latents, noise, torch.tensor([sigmas[k] for k in steps]))
+        drafts = [
+            ImageDraft(
+                mixed[k],
+                int(steps[k]),
+                num_steps,
+                derive(seed, "known-preview", int(index)),
+                caption_at(scenes.seed, int(index), variant=_CAPTION_VARIANTS),
+            )
+            for k, index in enumerate(part)
+        ]
+        previews = drafter.preview(drafter.advance(drafts, 1))
+        pictures.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
+        levels += [preview.noise_level for preview in previews]
+    return KnownPreviews(scenes.seed, indices, torch.tensor(levels), torch.cat(pictures))
+
+
+def _latents(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor) -> Tensor:
+    half = functional.avg_pool2d(signed_from_bytes(scenes.batch(indices)), 2)
+    return autoencoder.encode(half.to(autoencoder.dtype)).float()
+
+
+def _bytes(pixels: Tensor, *, size: int) -> Tensor:
+    """[0, 1] to uint8 at `size` pixels a side."""
+    pixels = functional.interpolate(pixels.float(), size=(size, size), mode="area")
+    return pixels.mul(255).round().clamp(0, 255).to(torch.uint8)
+
+
+def joined(parts: Sequence[KnownPreviews]) -> KnownPreviews:
+    """Several sets of the same scenes as one."""
+    assert len({part.seed for part in parts}) == 1
+    return KnownPreviews(
+        parts[0].seed,
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.levels for part in parts]),
+        torch.cat([part.pictures for part in parts]),
+    )
