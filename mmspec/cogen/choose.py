@@ -81,10 +81,13 @@ def pairs(tree: BranchTree, parts: Parts, candidates: Sequence[Candidate], *, po
 
 
 def final_text(growing: Growing) -> str:
-    """A branch's text as it is given back: whole sentences where its length cut it off."""
-    if growing.text.finished in (FinishReason.LENGTH, FinishReason.CONTEXT):
-        return whole_sentences(growing.text.text)
-    return growing.text.text.strip()
+    """A branch's text as it is given back: whole sentences where its length cut it off, and a capital to begin with.
+
+    A template's opening words are not part of the text, so it may begin in the middle of a sentence.
+    """
+    cut_off = growing.text.finished in (FinishReason.LENGTH, FinishReason.CONTEXT)
+    text = whole_sentences(growing.text.text) if cut_off else growing.text.text.strip()
+    return text[:1].upper() + text[1:]
 
 
 def _ranked_drafts(growing: Growing) -> list[int]:
