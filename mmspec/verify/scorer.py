@@ -92,31 +92,48 @@ class ContrastScorer(Scorer):
                 raise ModelError(
                     f"preview {number} holds NaN or infinity: the drafter diverged, nothing can be verified"
                 )
-        judged = [claim for claim in claims if claim.contrasts]
-        phrases = list(dict.fromkeys(phrase for claim in judged for phrase in (claim.phrase, *claim.contrasts)))
-        if not previews or not phrases:
+        judged = [claim for claim in dict.fromkeys(claims) if claim.contrasts]
+        if not previews or not judged:
             return [tuple(self._unjudged(claim) for claim in claims) for _ in previews]
-        table = self.similarities([preview.pixels for preview in previews], phrases)
-        column = {phrase: k for k, phrase in enumerate(phrases)}
-        rows = {claim: torch.tensor([column[phrase] for phrase in claim.contrasts]) for claim in judged}
+        contrast = self._contrast([preview.pixels for preview in previews], judged)
+        column = {claim: k for k, claim in enumerate(judged)}
         return [
-            _with_parents([self._one(claim, row, column, rows, preview.noise_level) for claim in claims])
-            for preview, row in zip(previews, table, strict=True)
+            _with_parents(
+                [
+                    self._one(claim, contrast, n, column[claim], preview.noise_level)
+                    if claim in column
+                    else self._unjudged(claim)
+                    for claim in claims
+                ]
+            )
+            for n, preview in enumerate(previews)
         ]
 
-    def _one(
-        self, claim: Claim, row: Tensor, column: dict[str, int], rows: dict[Claim, Tensor], noise_level: float
-    ) -> ClaimScore:
-        if claim not in rows or self._is_weak(claim, noise_level):
+    def margins(self, pixels: Sequence[Tensor], claims: Sequence[Claim]) -> Tensor:
+        """Margins in nats of claims with opponents about pictures (each `[3, h, w]` in [0, 1]) -> `[n, k]` float32."""
+        return self._contrast(pixels, claims).margins
+
+    def _contrast(self, pixels: Sequence[Tensor], claims: Sequence[Claim]) -> _Contrast:
+        phrases = list(dict.fromkeys(phrase for claim in claims for phrase in (claim.phrase, *claim.contrasts)))
+        table = self.similarities(pixels, phrases)
+        column = {phrase: k for k, phrase in enumerate(phrases)}
+        margins, bests, beaten = [], [], []
+        for claim in claims:
+            own = table[:, column[claim.phrase]]
+            others = table[:, [column[phrase] for phrase in claim.contrasts]]
+            margins.append(own - others.logsumexp(1))
+            best = others.max(1)  # the first of equals
+            bests.append(best.indices)
+            beaten.append(best.values > own)
+        return _Contrast(torch.stack(margins, 1), torch.stack(bests, 1), torch.stack(beaten, 1))
+
+    def _one(self, claim: Claim, contrast: _Contrast, n: int, k: int, noise_level: float) -> ClaimScore:
+        if self._is_weak(claim, noise_level):
             return self._unjudged(claim)
-        own, others = row[column[claim.phrase]], row[rows[claim]]
-        margin = float(own - others.logsumexp(0))
-        probability = self._probability(claim.kind, margin, noise_level)
-        best = int(others.argmax())
-        looks_like = claim.contrasts[best] if others[best] > own else None
-        return ClaimScore(
-            claim, probability, self._thresholds.verdict(probability, noise_level=noise_level), looks_like
-        )
+        probability = self._probability(claim.kind, float(contrast.margins[n, k]), noise_level)
+        verdict = self._thresholds.verdict(probability, noise_level=noise_level)
+        looks_like = claim.contrasts[int(contrast.best[n, k])] if contrast.beaten[n, k] else None
+        return ClaimScore(claim, probability, verdict, looks_like)
 
     def _probability(self, kind: ClaimKind, margin: float, noise_level: float) -> float:
         slope, offset = 1.0, 0.0
@@ -141,17 +158,21 @@ class ContrastScorer(Scorer):
         judged = [score.claim for score in scores if score.verdict is not Verdict.UNJUDGED]
         if not judged:
             return tuple(scores)
-        phrases = list(dict.fromkeys(phrase for claim in judged for phrase in (claim.phrase, *claim.contrasts)))
-        hidden = _hide_cells(preview.pixels, self._num_cells)
-        table = self.similarities([preview.pixels, *hidden], phrases)
-        column = {phrase: k for k, phrase in enumerate(phrases)}
+        margins = self.margins([preview.pixels, *_hide_cells(preview.pixels, self._num_cells)], judged)
         maps = {}
-        for claim in judged:
-            others = table[:, [column[phrase] for phrase in claim.contrasts]].logsumexp(1)
-            margins = table[:, column[claim.phrase]] - others
-            fall = (margins[0] - margins[1:]).clamp(min=0).reshape(self._num_cells, self._num_cells)
+        for k, claim in enumerate(judged):
+            fall = (margins[0, k] - margins[1:, k]).clamp(min=0).reshape(self._num_cells, self._num_cells)
             maps[claim] = _enlarged(fall / fall.max().clamp(min=1e-6), preview.pixels.shape[-2:])
         return tuple(replace(score, relevance=maps.get(score.claim)) for score in scores)
+
+
+@dataclass(frozen=True, eq=False)
+class _Contrast:
+    """Per picture and claim `[n, k]`: margin, index of the best opponent, and whether that beats the claim."""
+
+    margins: Tensor
+    best: Tensor
+    beaten: Tensor
 
 
 def _with_parents(scores: list[ClaimScore]) -> tuple[ClaimScore, ...]:

@@ -1,0 +1,130 @@
+"""Fits and measures the verifier's calibration on previews of known contents.
+
+For every preview, each claim that is true of its scene and a false one beside it, in the very form and with the very
+opponents that the claim extractor gives. Knows scenes, claims and margins; knows no diffusion model.
+Legend: `n` claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor
+
+from mmspec.embedded.lexicon import embedded_lexicon
+from mmspec.embedded.scenes import Scene
+from mmspec.embedded.training.phrases import questions, synonyms
+from mmspec.embedded.training.previews import KnownPreviews
+from mmspec.embedded.training.scenes import scene_at
+from mmspec.types import Claim, ClaimKind
+from mmspec.verify.calibration import Calibration, Curve, area_under_curve, calibration_error, fit
+from mmspec.verify.scorer import ContrastScorer
+
+__all__ = ["KnownMargins", "calibrate", "known_claims", "known_margins", "quality"]
+
+_CONFUSABLE_SHARE = 0.3  # of the false things: one that is easily taken for the true one
+_NUM_JUDGED = 8  # a phrase is called weak on at least so many pictures of it
+_WEAK_AUC = 0.75
+_FALSE_PRUNES = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class KnownMargins:
+    """Margins of claims: `phrases` `[n]`, and tensors `[n]`: `margins`, `holds` (bool), noise `levels`."""
+
+    phrases: tuple[str, ...]
+    margins: Tensor
+    holds: Tensor
+    levels: Tensor
+
+    def where(self, chosen: Tensor) -> KnownMargins:
+        """Those of `chosen` `[n]` bool."""
+        phrases = tuple(phrase for phrase, keep in zip(self.phrases, chosen.tolist(), strict=True) if keep)
+        return KnownMargins(phrases, self.margins[chosen], self.holds[chosen], self.levels[chosen])
+
+
+def known_claims(scene: Scene, rng: numpy.random.Generator) -> Iterator[tuple[Claim, bool]]:
+    """Every claim that is true of `scene`, each followed by a false one of the same kind."""
+    say = {kind: tuple(names[0] for names in terms.values()) for kind, terms in synonyms().items()}
+    asked = [question for question in questions(scene, say, rng) if question.kind != "nothing"]
+    present = {q.options[q.answer] for q in asked if q.kind == "prop"}
+    near = {entry.phrase: entry.confusable for entry in embedded_lexicon().entries}
+    for question in asked:
+        true = question.options[question.answer]
+        false = [option for option in question.options if option != true]
+        if question.kind == "prop":
+            false = [option for option in say["prop"] if option not in present]
+            confusable = [option for option in near[true] if option not in present]
+            if confusable and rng.random() < _CONFUSABLE_SHARE:
+                false = confusable
+        for phrase, holds in ((true, True), (false[int(rng.integers(len(false)))], False)):
+            contrasts = tuple(option for option in question.options if option != phrase)
+            yield Claim(phrase, ClaimKind(question.kind), "text", (0, 1), contrasts), holds
+
+
+def known_margins(scorer: ContrastScorer, previews: KnownPreviews, *, seed: int) -> dict[str, KnownMargins]:
+    """Margins of every known claim about every preview, by kind."""
+    found: dict[str, list[tuple[str, float, bool, float]]] = {}
+    for k in range(len(previews)):
+        scene = scene_at(previews.seed, int(previews.indices[k]))
+        claims = list(known_claims(scene, numpy.random.default_rng([seed, k])))
+        pixels = previews.pictures[k].float().div(255)
+        margins = scorer.margins([pixels], [claim for claim, _ in claims])[0]
+        for (claim, holds), margin in zip(claims, margins.tolist(), strict=True):
+            found.setdefault(claim.kind.value, []).append((claim.phrase, margin, holds, float(previews.levels[k])))
+    return {
+        kind: KnownMargins(
+            tuple(row[0] for row in rows), *(torch.tensor([row[column] for row in rows]) for column in (1, 2, 3))
+        )
+        for kind, rows in found.items()
+    }
+
+
+def calibrate(known: Mapping[str, KnownMargins]) -> Calibration:
+    """One curve for each kind, with a point at every noise level that the previews have; phrases near chance."""
+    curves, weak = {}, set()
+    for kind, margins in known.items():
+        points = []
+        for level in margins.levels.unique().tolist():
+            here = margins.where(margins.levels == level)
+            points.append(fit(here.margins, here.holds, level=level))
+        curves[kind] = Curve(tuple(points))
+        if kind == "prop":
+            weak = _weak(margins)
+    return Calibration(curves, frozenset(weak))
+
+
+def _weak(known: KnownMargins) -> set[str]:
+    """Phrases whose true margins do not stand out from the false ones of all phrases."""
+    false = known.margins[~known.holds]
+    weak = set()
+    for phrase in set(known.phrases):
+        own = torch.tensor([other == phrase for other in known.phrases]) & known.holds
+        if int(own.sum()) >= _NUM_JUDGED and area_under_curve(known.margins[own], false) < _WEAK_AUC:
+            weak.add(phrase)
+    return weak
+
+
+def quality(known: Mapping[str, KnownMargins], calibration: Calibration) -> dict[str, dict[str, float]]:
+    """Per kind, over all noise levels: AUC, calibration error, and the share of false claims caught.
+
+    `caught` is measured at the probability below which 5 % of the true claims lie.
+    """
+    out = {}
+    for kind, margins in known.items():
+        curve = calibration.curves[kind]
+        points = [curve.at(level) for level in margins.levels.tolist()]
+        slope, offset = torch.tensor([p.slope for p in points]), torch.tensor([p.offset for p in points])
+        probability = torch.sigmoid(slope * margins.margins + offset)
+        true, false = probability[margins.holds], probability[~margins.holds]
+        limit = torch.quantile(true, _FALSE_PRUNES)
+        out[kind] = {
+            "auc": area_under_curve(true, false),
+            "ece": calibration_error(probability, margins.holds),
+            "caught": float((false < limit).float().mean()),
+            "n": float(len(margins.phrases)),
+        }
+    return out
