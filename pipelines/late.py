@@ -46,7 +46,6 @@ class LateVerification(Pipeline):
         steps_per_round: int,
         segment_tokens: int,
         segment_marks: str,
-        segment_min_tokens: int,
         repair_level: float,
     ) -> None:
         self._parts = Parts(text, images, extractor)
@@ -55,7 +54,7 @@ class LateVerification(Pipeline):
         self._copy = copy
         self._schedule = schedule
         self._budget = Budget(num_branches, num_drafts, num_steps, draft_steps, steps_per_round, segment_tokens)
-        self._until = SegmentEnd(segment_marks, segment_min_tokens)
+        self._until = SegmentEnd(segment_marks)
         self._level = repair_level
 
     def stream(self, request: Request) -> Iterator[Event]:

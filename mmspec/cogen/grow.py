@@ -29,6 +29,9 @@ __all__ = ["advance", "caption", "grow", "grow_drafts", "grow_texts", "plant"]
 MAX_CONDITION_WORDS = 24
 """About the longest caption that the embedded image model was trained on."""
 
+MAX_CHUNK_TOKENS = 8
+"""Longest piece of text between two updates of what a person sees."""
+
 
 def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
     """The first branches: one prefill of the prompt as `copy` wraps it, forked, and fresh drafts from noise."""
@@ -93,26 +96,41 @@ class _TextJob:
         self._tree = tree
         self._parts = parts
         self._until = until
-        self._states = {g.branch.id: g.text for g in tree.live if not g.text.finished}
-        self.grown: dict[str, TextState] = {}
+        self._before = {g.branch.id: g.text for g in tree.live if not g.text.finished}
+        self.grown = dict(self._before)
 
     def run(self) -> Iterator[Event]:
-        if not self._states:
-            return
+        num_left = self._tree.budget.segment_tokens
+        growing = list(self.grown)
+        while growing and num_left:
+            begun = {branch_id: self.grown[branch_id] for branch_id in growing}
+            # Small pieces at first, so that there is something to read at once.
+            num_tokens = min(num_left, MAX_CHUNK_TOKENS, max(1, *(len(state.ids) for state in begun.values())))
+            num_left -= num_tokens
+            self._extend(begun, num_tokens)
+            for branch_id, old in begun.items():
+                new = self.grown[branch_id]
+                yield TextGrown(branch_id, new.text[len(old.text) :], len(new.ids) - len(old.ids))
+                if new.finished or len(new.ids) - len(old.ids) < num_tokens or self._ended(branch_id):
+                    growing.remove(branch_id)
+
+    def _extend(self, states: Mapping[str, TextState], num_tokens: int) -> None:
         with stage("text decoding"), self._tree.clock.measure("text"):
-            states = self._parts.text.extend(
-                list(self._states.values()), max_new_tokens=self._tree.budget.segment_tokens, until=self._until
-            )
-        self.grown = dict(zip(self._states, states, strict=True))
+            extended = self._parts.text.extend(list(states.values()), max_new_tokens=num_tokens, until=self._until)
+        self.grown.update(zip(states, extended, strict=True))
         calls = [
-            after.metrics.num_target_calls - self._states[i].metrics.num_target_calls for i, after in self.grown.items()
+            new.metrics.num_target_calls - old.metrics.num_target_calls
+            for old, new in zip(states.values(), extended, strict=True)
         ]
         # A target pass serves every branch that still grows, so the longest branch's count is the engine's.
         self._tree.num_target_calls += max(calls)
         self._tree.num_text_passes += sum(calls)
-        for branch_id, state in self.grown.items():
-            before = self._states[branch_id]
-            yield TextGrown(branch_id, state.text[len(before.text) :], len(state.ids) - len(before.ids))
+
+    def _ended(self, branch_id: str) -> bool:
+        """Whether the segment ended with the very last token of a piece, where its length does not tell."""
+        return self._until is not None and self.grown[branch_id].text.rstrip("\"'”’) \n").endswith(
+            tuple(self._until.marks)
+        )
 
     def apply(self) -> None:
         """Write the new states, and the claims that their texts make, to the tree."""

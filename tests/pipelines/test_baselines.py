@@ -47,7 +47,6 @@ def late(parts: StandIns) -> LateVerification:
         steps_per_round=1,
         segment_tokens=8,
         segment_marks=".",
-        segment_min_tokens=1,
         repair_level=0.5,
     )
 

@@ -35,7 +35,6 @@ def pipeline(parts: StandIns, **changes: Any) -> CoGeneration:
         "steps_per_round": 1,
         "segment_tokens": 8,
         "segment_marks": ".",
-        "segment_min_tokens": 1,
         "repair_level": 0.5,
     }
     return CoGeneration(
