@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
 from mmspec.embedded.pipeline import EmbeddedModels, load_pipeline
@@ -78,8 +79,8 @@ class EmbeddedDrafter(ImageDrafter):
         self._sigmas = functools.cache(self._compute_sigmas)
         self._text = functools.lru_cache(_NUM_REMEMBERED_CONDITIONS)(lambda text: text_encoder.encode([text])[0])
 
+    @override
     def start(self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int) -> list[ImageDraft]:
-        """See `ImageDrafter.start`."""
         if num_steps < 1:
             raise InputError(f"num_steps={num_steps} is too small: expected at least 1")
         config = self._models.transformer.config
@@ -89,6 +90,7 @@ class EmbeddedDrafter(ImageDrafter):
             for condition, seed in zip(conditions, seeds, strict=True)
         ]
 
+    @override
     def advance(
         self,
         drafts: Sequence[ImageDraft],
@@ -97,7 +99,6 @@ class EmbeddedDrafter(ImageDrafter):
         conditions: Sequence[str] | None = None,
         emphasis: Sequence[str | None] | None = None,
     ) -> list[ImageDraft]:
-        """See `ImageDrafter.advance`."""
         out = list(drafts)
         if conditions is not None:
             out = [replace(draft, condition=text) for draft, text in zip(out, conditions, strict=True)]
@@ -111,6 +112,7 @@ class EmbeddedDrafter(ImageDrafter):
                 out[k] = draft
         return out
 
+    @override
     def preview(self, drafts: Sequence[ImageDraft]) -> list[Preview]:
         """See `ImageDrafter.preview`; a draft before its first step costs one step of the model."""
         if not drafts:
@@ -119,8 +121,8 @@ class EmbeddedDrafter(ImageDrafter):
         pixels = self._models.vae.decode_unit(x0)
         return [Preview(picture, level) for picture, level in zip(pixels, levels, strict=True)]
 
+    @override
     def renoise(self, draft: ImageDraft, level: float, *, seed: int) -> ImageDraft:
-        """See `ImageDrafter.renoise`."""
         if not 0 < level <= 1:
             raise InputError(f"level={level} is no noise level: expected more than 0 and at most 1")
         sigmas = self._sigmas(draft.num_steps)
