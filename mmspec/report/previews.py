@@ -1,11 +1,17 @@
 """The last look of every draft, kept as small pictures for the contact sheet and the terminal."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
 from mmspec.report.sink import Sink
 from mmspec.types import Event, PreviewReady
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Previews(Sink):

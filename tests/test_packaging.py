@@ -1,0 +1,54 @@
+"""What `pip install .` brings along."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
+    """Configuration, pipelines, data and notices travel in the wheel; the command line works from elsewhere."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([*build, str(tmp_path), str(_ROOT)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    in_repository = {path.relative_to(_ROOT).as_posix() for path in (_ROOT / "conf").rglob("*.yaml")}
+    in_wheel = {path.relative_to(site / "mmspec").as_posix() for path in (site / "mmspec" / "conf").rglob("*.yaml")}
+    assert in_wheel == in_repository
+    assert {path.name for path in site.iterdir()} == {
+        "mmspec",
+        "pipelines",
+        f"{wheel.name.rpartition('-py3')[0]}.dist-info",
+    }
+    assert len(list(site.rglob("licenses/*"))) == 2
+
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "pipelines").mkdir(parents=True)
+    (elsewhere / "pipelines" / "__init__.py").write_text("raise ImportError('not the one')", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mmspec.run", "pipeline=paint", "pipeline.num_scenes=2", "output=here", "quiet=true"],
+        cwd=elsewhere,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).parent == elsewhere / "here"
+    origin = subprocess.run(
+        [sys.executable, "-c", "import mmspec; print(mmspec.__file__)"],
+        cwd=elsewhere,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(origin.stdout.strip()).is_relative_to(site)
