@@ -68,7 +68,7 @@ class Echo(Pipeline):
         for branch_id in ids:
             kept = branch_id == "0"
             scores = (held if kept else failed,)
-            draft = ImageDraft(torch.zeros(1, 2, 2), step=2, num_steps=4, seed=5, condition=text)
+            draft = ImageDraft(torch.zeros(1, 2, 2), step=4 if kept else 2, num_steps=4, seed=5, condition=text)
             yield Scored(branch_id, 0, scores)
             if not kept:
                 yield Pruned(branch_id, None, reason)

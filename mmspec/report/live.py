@@ -57,7 +57,8 @@ class LiveTerminal(Terminal):
         """Take the event into the table, or print it if the table is not there yet."""
         match event:
             case Loaded():
-                self._console.print(describe(event), style="dim", markup=False)
+                if line := describe(event):
+                    self._console.print(line, style="dim", markup=False)
                 return
             case Done():
                 self.close()

@@ -18,8 +18,8 @@ _RED, _GREEN = (200, 40, 40), (30, 140, 70)
 def contact_sheet(trace: Mapping[str, Any], pictures: Mapping[tuple[str, int], Image.Image]) -> Image.Image | None:
     """One row of tiles per branch in order of birth; None where no draft has a picture.
 
-    `pictures` are the last previews by branch id and draft index. A green frame marks a branch that became
-    a pair, a red cross a pruned draft; its reason stands below.
+    `pictures` are the last previews by branch id and draft index. A green frame marks a finished draft of
+    a branch that became a pair, a red cross a pruned draft; its reason stands below.
     """
     rows = [
         [(branch, draft) for draft in branch["drafts"] if (branch["id"], draft["index"]) in pictures]
@@ -64,7 +64,7 @@ def _paste(
     if reason:
         draw.line([(left, top), (right, bottom)], fill=_RED, width=3)
         draw.line([(left, bottom), (right, top)], fill=_RED, width=3)
-    elif chosen:
+    elif chosen and draft["step"] == draft["num_steps"]:
         draw.rectangle([(left - 3, top - 3), (right + 3, bottom + 3)], outline=_GREEN, width=3)
     title = f"{branch['id']}/{draft['index']}  step {draft['step']}/{draft['num_steps']}"
     draw.text((left, top + _TILE + 3), title, fill=_INK, font_size=11)

@@ -24,6 +24,7 @@ from mmspec.types import (
 )
 
 _LINE_CHARS = 100
+_INSTANT_S = 0.05  # parts that are there sooner hold no model
 _SENTENCE_ENDS = tuple(".!?…\n。\uff01\uff1f")
 
 
@@ -121,6 +122,8 @@ class LineTerminal(Terminal):
 def describe(event: Event) -> str | None:
     """One line on an event, None for those that are too many to read or have a form of their own."""
     match event:
+        case Loaded() if event.seconds_s < _INSTANT_S:
+            return None
         case Loaded():
             return f"loaded {event.part} in {event.seconds_s:.1f} s"
         case RoundStarted():
@@ -142,9 +145,14 @@ def summary_of(result: Result) -> list[str]:
     lines = [f"text: {result.text}"]
     if result.claims:
         lines.append(verdict_of(result.claims, verified=result.verified))
-    figures = [_figure(name, value) for name, value in result.metrics.items() if value != ""]
-    if figures:
-        lines.append(", ".join(figures))
+    seconds = {
+        name: value for name, value in result.metrics.items() if name.endswith("_s") and not name.endswith("per_s")
+    }
+    figures = {name: value for name, value in result.metrics.items() if name not in seconds and value != ""}
+    for title, chosen in (("seconds", seconds), ("figures", figures)):
+        if chosen:
+            shown = (f"{name.removesuffix('_s')} {_number(value)}" for name, value in chosen.items())
+            lines.append(f"{title}: {', '.join(shown)}")
     if result.partial:
         lines.append("interrupted: this is what was verified so far")
     return lines
@@ -162,13 +170,8 @@ def verdict_of(claims: tuple[ClaimScore, ...], *, verified: bool) -> str:
     return f"{line}; contradicted: {', '.join(failed)}" if failed else line
 
 
-def _figure(name: str, value: float | int | str) -> str:
-    number = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return (
-        f"{name.removesuffix('_s')} {number} s"
-        if name.endswith("_s") and not name.endswith("per_s")
-        else f"{name} {number}"
-    )
+def _number(value: float | int | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def terminal(*, quiet: bool) -> Terminal:

@@ -22,7 +22,7 @@ def test_lines_hold_text_reasons_and_verdict() -> None:
     assert "  1 | echo: street" in lines
     assert "pruned 2: red car: looks like blue car (0.10)" in lines
     assert "not verified: 0 of 1 claims held; contradicted: red car (looks like blue car)" in lines
-    assert lines[-1] == "text 0.25 s, num_target_calls 3"
+    assert lines[-2:] == ["seconds: text 0.25", "figures: num_target_calls 3"]
 
 
 def test_text_is_printed_by_sentence_or_line_and_whole() -> None:
