@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, bounded
-from mmspec.text.growth import Growth
+from mmspec.text.growth import Growth, RoundRecord
 from mmspec.text.models import LanguageModels
-from mmspec.text.prompt import PromptTemplate
+from mmspec.text.prompt import Template
 from mmspec.text.sampling import Acceptance, Greedy, Processors, Rejection, SharedNoise
 from mmspec.text.state import EndRule, TextState, Walk, walk
 from mmspec.text.tree import root_only
@@ -37,6 +37,11 @@ class TextDecoder:
     def __init__(self, *, engine: LanguageModels, drafter: Drafter, growth: Growth, acceptance: str) -> None:
         if acceptance not in ACCEPTANCES:
             raise InputError(f"acceptance={acceptance!r} is unknown: expected one of {sorted(ACCEPTANCES)}")
+        if growth.timed and not self._reproducible(acceptance):
+            raise InputError(
+                f"acceptance={acceptance} with a tree that follows measured times gives another text every "
+                "time: choose acceptance=shared_noise, or another tree"
+            )
         self.models = engine
         self._engine = engine.engine
         self._drafter = drafter
@@ -45,9 +50,11 @@ class TextDecoder:
         self._end_ids = frozenset(engine.end_ids)
         drafter.bind(engine)
 
-    def start(
-        self, prompt: str, *, params: SamplingParams, seed: int, template: PromptTemplate | None = None
-    ) -> TextState:
+    @staticmethod
+    def _reproducible(acceptance: str) -> bool:
+        return ACCEPTANCES[acceptance].deterministic
+
+    def start(self, prompt: str, *, params: SamplingParams, seed: int, template: Template | None = None) -> TextState:
         """A text of no tokens: the prompt, prefilled. Raises `InputError` where it is empty or too long."""
         if not prompt.strip():
             raise InputError("prompt is empty: expected some text")
@@ -107,7 +114,7 @@ class TextDecoder:
         return grown
 
     def stream(
-        self, prompt: str, *, params: SamplingParams, seed: int, template: PromptTemplate | None = None
+        self, prompt: str, *, params: SamplingParams, seed: int, template: Template | None = None
     ) -> Iterator[TextChunk]:
         """One text, chunk by chunk: a chunk for every target pass that completed some text."""
         state = self.start(prompt, params=params, seed=seed, template=template)
@@ -154,6 +161,7 @@ class TextDecoder:
         ended = time.perf_counter()
         finished = []
         for step, seen, engine_state in zip(walks, verified, engine_states, strict=True):
+            self._growth.record(_record(step, seen.tree, len(states), drafted - begun, ended - drafted))
             state = replace(step.state, engine_state=engine_state)
             if state.finished is None and self._engine.room(engine_state) < 1:
                 state = replace(state, finished=FinishReason.CONTEXT)
@@ -183,6 +191,7 @@ class TextDecoder:
             # The target adds one token of its own, so a path as long as the limit would be wasted.
             max_depth = min(rule.max_ids, state.params.max_tokens) - len(state.ids) - 1
             max_nodes = min(self._growth.budget, self._engine.room(state.engine_state))
+            max_depth = min(max_depth, self._growth.max_depth)
             if max_depth < 1 or max_nodes < 2 or state.num_draft_failures >= MAX_DRAFT_FAILURES:
                 continue
             wanted.append(place)
@@ -241,6 +250,20 @@ def _alert(metrics: TextMetrics, error: Exception) -> TextMetrics:
     message = f"drafter failed: {type(error).__name__}: {error}"
     log.debug("%s", message, exc_info=error)
     return metrics if message in metrics.alerts else replace(metrics, alerts=(*metrics.alerts, message))
+
+
+def _record(step: Walk, tree: TokenTree, num_states: int, draft_s: float, verify_s: float) -> RoundRecord:
+    places = [[trial.token for trial in tree.trials[node]] for node in step.path]
+    return RoundRecord(
+        num_states=num_states,
+        num_nodes=len(tree),
+        depth=max(tree.depths),
+        num_committed=len(step.tokens),
+        draft_s=draft_s,
+        verify_s=verify_s,
+        ranks=tuple(own.index(token) for own, token in zip(places, step.tokens, strict=True) if token in own),
+        num_trials=tuple(len(own) for own in places),
+    )
 
 
 def _count(metrics: TextMetrics, tree: TokenTree, num_committed: int) -> TextMetrics:

@@ -18,11 +18,31 @@ from mmspec.errors import InputError
 
 @dataclass(frozen=True)
 class Frontier:
-    """A node that may get children: its path confidence in nats and its rank among its siblings."""
+    """A node that may get children: its path confidence in nats, and on the path to it from the root the
+    rank of each node among its siblings.
+    """
 
     node: int
     log_confidence: float
-    rank: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round cost and gave, for one sequence of `num_states` in the pass.
+
+    `draft_s` and `verify_s` are of the whole pass. `ranks` are the places that accepted tokens had among
+    the trials of their nodes, from the root down; `num_trials` how many trials each visited node had.
+    """
+
+    num_states: int
+    num_nodes: int
+    depth: int
+    num_committed: int
+    draft_s: float
+    verify_s: float
+    ranks: tuple[int, ...]
+    num_trials: tuple[int, ...]
 
 
 class Growth(abc.ABC):
@@ -35,6 +55,11 @@ class Growth(abc.ABC):
     max_depth: int
     budget: int
     pool: int
+    timed: bool = False
+    """Whether trees depend on measured times: then a rule whose texts depend on trees is not reproducible."""
+
+    def record(self, record: RoundRecord) -> None:  # noqa: B027 - most shapes learn nothing from a round
+        """Takes note of what a round gave."""
 
     @abc.abstractmethod
     def widths(self, depth: int, frontier: Sequence[Frontier], room: int) -> list[int]:
@@ -91,6 +116,87 @@ class ConfidentGrowth(Growth):
             chosen[place] = min(self._width, room)
             room -= chosen[place]
         return chosen
+
+
+class PayingGrowth(Growth):
+    """Another growth, for as long as drafting is faster than plain decoding: the mode `auto`.
+
+    Seconds per token of drafted and of plain rounds are averaged, apart for every doubling of the number
+    of sequences in a pass. What is slower is tried again once in `probe_every` rounds only, which bounds
+    what a useless drafter costs. Below `min_acceptance` (share of rounds that accept a token) nothing is
+    drafted whatever the times say.
+    """
+
+    timed = True
+
+    def __init__(self, *, growth: Growth, probe_every: int, min_acceptance: float) -> None:
+        if probe_every < 2 or not 0 <= min_acceptance <= 1:
+            raise InputError(
+                f"probe_every={probe_every}, min_acceptance={min_acceptance}: expected at least 2 and a share in [0, 1]"
+            )
+        self._growth = growth
+        self._probe_every = probe_every
+        self._min_acceptance = min_acceptance
+        self._averages: dict[tuple[int, bool], _Average] = {}
+        self._bucket = 0
+        self._num_rounds = 0
+        self.budget, self.pool = growth.budget, growth.pool
+
+    @property
+    def max_depth(self) -> int:  # type: ignore[override]  # decided anew every round
+        """The growth's own, or 0 while plain decoding is faster."""
+        return self._growth.max_depth if self._drafts_next() else 0
+
+    def _drafts_next(self) -> bool:
+        drafted = self._averages.get((self._bucket, True), _Average())
+        plain = self._averages.get((self._bucket, False), _Average())
+        if drafted.num < WARM_UP_ROUNDS:
+            return True
+        if plain.num < WARM_UP_ROUNDS:
+            return False
+        pays = drafted.seconds_per_token < plain.seconds_per_token and drafted.acceptance >= self._min_acceptance
+        return pays != (self._num_rounds % self._probe_every == 0)
+
+    @override
+    def record(self, record: RoundRecord) -> None:
+        self._bucket = record.num_states.bit_length()
+        self._num_rounds += 1
+        self._averages.setdefault((self._bucket, record.num_nodes > 1), _Average()).add(record)
+        self._growth.record(record)
+
+    @override
+    def widths(self, depth: int, frontier: Sequence[Frontier], room: int) -> list[int]:
+        return self._growth.widths(depth, frontier, room)
+
+
+WARM_UP_ROUNDS = 3
+"""Rounds of each kind before they are compared; the first passes of a process are slow."""
+AVERAGE_OVER = 16
+"""Rounds that a moving average remembers."""
+
+
+class _Average:
+    """Moving averages of rounds of one kind; a round that was held up counts as twice the average at most."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._seconds = 0.0
+        self._tokens = 0.0
+        self.acceptance = 0.0
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self._seconds / self._tokens
+
+    def add(self, record: RoundRecord) -> None:
+        seconds = record.draft_s + record.verify_s
+        if self.num:
+            seconds = min(seconds, 2 * self._seconds)
+        self.num += 1
+        weight = 1 / min(self.num, AVERAGE_OVER)
+        self._seconds += weight * (seconds - self._seconds)
+        self._tokens += weight * (record.num_committed - self._tokens)
+        self.acceptance += weight * ((record.num_committed > 1) - self.acceptance)
 
 
 def check_bounds(tree_depth: int, tree_budget: int) -> None:

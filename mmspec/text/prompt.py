@@ -36,3 +36,25 @@ class PromptTemplate:
             return "\n\n".join([*(message["content"] for message in messages), self.opening])
         rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return str(rendered) + self.opening
+
+
+@dataclass(frozen=True)
+class CompletionTemplate:
+    """A text that the model continues as it stands, without chat format: examples teach it the form.
+
+    `text` holds `{prompt}` where the request goes. Raises `InputError` without the place for the prompt.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if "{prompt}" not in self.text:
+            raise InputError(f"template {self.text!r} has no {{prompt}}: nothing of the request would reach the model")
+
+    def render(self, tokenizer: Any, prompt: str) -> str:
+        """The text that the model continues."""
+        return str(tokenizer.bos_token or "") + self.text.replace("{prompt}", prompt)
+
+
+Template = PromptTemplate | CompletionTemplate
+"""What `TextDecoder.start` takes."""

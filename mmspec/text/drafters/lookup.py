@@ -66,7 +66,7 @@ class LookupDrafter(TokenDrafter):
 
     @override
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
-        return [self._propose(request, min(growth.max_depth, request.max_depth)) for request in requests]
+        return [self._propose(request, request.max_depth) for request in requests]
 
     def _propose(self, request: DraftRequest, max_depth: int) -> Draft:
         builder = TreeBuilder(request.ids[-1])

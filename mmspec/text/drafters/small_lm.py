@@ -51,10 +51,9 @@ class SmallLMDrafter(TokenDrafter):
     def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
         engine = self._engine
         assert engine is not None, "bind comes before propose"
-        depth = growth.max_depth
         drafts = [Draft(root_only(request.ids[-1]), request.state) for request in requests]
         # A sequence that outgrew the draft's context goes on without drafts.
-        live = [i for i, request in enumerate(requests) if len(request.ids) + depth <= engine.max_context]
+        live = [i for i, own in enumerate(requests) if len(own.ids) + own.max_depth <= engine.max_context]
         if not live:
             return drafts
         asked = [requests[i] for i in live]
