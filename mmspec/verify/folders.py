@@ -54,8 +54,8 @@ def _assemble(folder: Path, config: dict, encoder: Path) -> Path:  # type: ignor
             weights = {name: tensor.float() for name, tensor in load_file(folder / WEIGHTS_NAME).items()}
             from transformers import AutoModel
 
-            text = AutoModel.from_pretrained(encoder, local_files_only=True, add_pooling_layer=False)
-            weights |= {TEXT_PREFIX + name: tensor.contiguous() for name, tensor in text.state_dict().items()}
+            text = AutoModel.from_pretrained(encoder, local_files_only=True).state_dict()
+            weights |= {TEXT_PREFIX + name: text[name].contiguous() for name in text if not name.startswith("pooler.")}
             save_file(weights, temporary / WEIGHTS_NAME)
             config["model_cfg"]["text_cfg"] |= {
                 "hf_model_name": str(encoder.resolve()),

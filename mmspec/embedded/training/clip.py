@@ -9,7 +9,6 @@ Legend: `n` pictures, `p` phrases of a step, `q` questions, `o` options, `d` joi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from mmspec.embedded.clip import ClipShape, export
@@ -104,6 +103,7 @@ class ClipTask(Task):
         batch_size: int,
         learning_rate: float,
         seed: int,
+        text_encoder: str,
         previews: KnownPreviews | None,
         held_out_previews: KnownPreviews | None,
         preview_share: float,
@@ -119,6 +119,7 @@ class ClipTask(Task):
         self._weights = weights
         self._batch_size = batch_size
         self._seed = seed
+        self._text_encoder = text_encoder
         self._previews = previews
         self._held_out_previews = held_out_previews
         self._num_previews = round(preview_share * batch_size) if previews is not None else 0
@@ -240,7 +241,7 @@ class ClipTask(Task):
     def export(self, folder: Path) -> None:
         """Write the averaged model as it ships."""
         with self._optimiser.averaged():
-            export(self._model, self._shape, folder)
+            export(self._model, self._shape, folder, text_encoder=self._text_encoder)
 
 
 def margins(batch: QuestionBatch, kind: str, scores: Tensor, rng: numpy.random.Generator) -> tuple[Tensor, Tensor]:
@@ -296,12 +297,3 @@ def degrade(pixels: Tensor, draw: torch.Generator, *, size: int) -> Tensor:
     noise = (torch.rand(n, 1, 1, 1, generator=draw) - 0.6).clamp(min=0) * 0.2
     gain = 1 + 0.16 * (torch.rand(n, 1, 1, 1, generator=draw) - 0.5)
     return (pixels * gain + noise * torch.randn(pixels.shape, generator=draw)).clamp(0, 1)
-
-
-def load_trained(state: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Take up trained weights (without the sentence encoder) before fine-tuning."""
-    missing, unexpected = model.load_state_dict(
-        {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, strict=False
-    )
-    assert not unexpected, unexpected
-    assert all(name.startswith("text.transformer.") for name in missing), missing

@@ -7,8 +7,10 @@ Legend: `n` claims.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy
 import torch
@@ -20,10 +22,11 @@ from mmspec.embedded.training.phrases import questions, synonyms
 from mmspec.embedded.training.previews import KnownPreviews
 from mmspec.embedded.training.scenes import scene_at
 from mmspec.types import Claim, ClaimKind
-from mmspec.verify.calibration import Calibration, Curve, area_under_curve, calibration_error, fit
+from mmspec.verify.calibration import CALIBRATION_NAME, Calibration, Curve, area_under_curve, calibration_error, fit
+from mmspec.verify.open_clip_scorer import OpenClipScorer
 from mmspec.verify.scorer import ContrastScorer
 
-__all__ = ["KnownMargins", "calibrate", "known_claims", "known_margins", "quality"]
+__all__ = ["KnownMargins", "calibrate", "calibrate_folder", "known_claims", "known_margins", "quality"]
 
 _CONFUSABLE_SHARE = 0.3  # of the false things: one that is easily taken for the true one
 _NUM_JUDGED = 8  # a phrase is called weak on at least so many pictures of it
@@ -48,10 +51,9 @@ class KnownMargins:
 
 def known_claims(scene: Scene, rng: numpy.random.Generator) -> Iterator[tuple[Claim, bool]]:
     """Every claim that is true of `scene`, each followed by a false one of the same kind."""
-    say = {kind: tuple(names[0] for names in terms.values()) for kind, terms in synonyms().items()}
+    say, near = _plain_words()
     asked = [question for question in questions(scene, say, rng) if question.kind != "nothing"]
     present = {q.options[q.answer] for q in asked if q.kind == "prop"}
-    near = {entry.phrase: entry.confusable for entry in embedded_lexicon().entries}
     for question in asked:
         true = question.options[question.answer]
         false = [option for option in question.options if option != true]
@@ -63,6 +65,13 @@ def known_claims(scene: Scene, rng: numpy.random.Generator) -> Iterator[tuple[Cl
         for phrase, holds in ((true, True), (false[int(rng.integers(len(false)))], False)):
             contrasts = tuple(option for option in question.options if option != phrase)
             yield Claim(phrase, ClaimKind(question.kind), "text", (0, 1), contrasts), holds
+
+
+@functools.cache
+def _plain_words() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """The plain phrases of each kind, and the confusable ones of each phrase."""
+    say = {kind: tuple(names[0] for names in terms.values()) for kind, terms in synonyms().items()}
+    return say, {entry.phrase: entry.confusable for entry in embedded_lexicon().entries}
 
 
 def known_margins(scorer: ContrastScorer, previews: KnownPreviews, *, seed: int) -> dict[str, KnownMargins]:
@@ -95,6 +104,26 @@ def calibrate(known: Mapping[str, KnownMargins]) -> Calibration:
         if kind == "prop":
             weak = _weak(margins)
     return Calibration(curves, frozenset(weak))
+
+
+def calibrate_folder(folder: Path, previews: KnownPreviews, *, seed: int) -> dict[str, dict[str, float]]:
+    """Fit the model in `folder` on one half of `previews`, write its `calibration.json`, measure on the other half."""
+    (folder / CALIBRATION_NAME).unlink(missing_ok=True)
+    scorer = OpenClipScorer(
+        path=str(folder),
+        held=0.5,
+        failed=0.4,
+        widening=0.0,
+        min_auc=0.0,
+        batch_size=1,
+        num_cells=1,
+        device="cpu",
+        dtype="float32",
+    )
+    even = previews.indices % 2 == 0
+    calibration = calibrate(known_margins(scorer, previews.where(even), seed=seed))
+    calibration.write(folder / CALIBRATION_NAME)
+    return quality(known_margins(scorer, previews.where(~even), seed=seed), calibration)
 
 
 def _weak(known: KnownMargins) -> set[str]:

@@ -25,7 +25,7 @@ __all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "mean_tokens", "
 NOTHING = "an empty scene"
 """The opponent of every prop that beats whatever is not there, so that scores mean the same in every picture."""
 
-_NUM_DRAWS = 60  # enough to meet every phrasing of a term
+_NUM_DRAWS = 40  # enough to meet every phrasing of a term
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def mean_pooled(words: Sequence[str], *, text_folder: Path, batch_size: int = 12
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(text_folder, local_files_only=True)
-    encoder = AutoModel.from_pretrained(text_folder, local_files_only=True, add_pooling_layer=False).eval()
+    encoder = AutoModel.from_pretrained(text_folder, local_files_only=True).eval()
     order = sorted(range(len(words)), key=lambda k: len(words[k]))
     out = torch.empty(len(words), encoder.config.hidden_size)
     for start in range(0, len(order), batch_size):

@@ -40,6 +40,10 @@ class KnownPreviews:
     def __len__(self) -> int:
         return len(self.indices)
 
+    def where(self, chosen: Tensor) -> KnownPreviews:
+        """Those of `chosen` `[n]` bool."""
+        return KnownPreviews(self.seed, self.indices[chosen], self.levels[chosen], self.pictures[chosen])
+
 
 @torch.no_grad()
 def reconstruct(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor, *, size: int) -> KnownPreviews:
@@ -59,23 +63,23 @@ def draw_previews(
     scenes: PaintedScenes,
     indices: Tensor,
     *,
-    sigmas: Sequence[float],
+    num_steps: int,
     size: int,
     seed: int,
 ) -> KnownPreviews:
-    """Scenes `indices` `[n]` as the drafter previews them at a random step of the schedule `sigmas`.
+    """Scenes `indices` `[n]` as the drafter previews them after a random step of `num_steps`.
 
-    `sigmas` are the noise levels before each step and after the last, as the drafter's schedule has them for
-    `len(sigmas) - 1` steps. Every draft is conditioned on a caption of its own scene.
+    The drafter's schedule falls evenly from noise level 1 to 0. Every draft is conditioned on a caption of its own
+    scene.
     """
-    num_steps = len(sigmas) - 1
+    sigmas = torch.linspace(1, 0, num_steps + 1)
     pictures, levels = [], []
     for number, part in enumerate(indices.split(_BATCH)):
         draw = generator(seed, "known-previews", number)
         latents = _latents(autoencoder, scenes, part)
         steps = torch.randint(num_steps, (len(part),), generator=draw)
         noise = torch.randn(latents.shape, generator=draw)
-        mixed = noisy(latents, noise, torch.tensor([sigmas[k] for k in steps]))
+        mixed = noisy(latents, noise, sigmas[steps])
         drafts = [
             ImageDraft(
                 mixed[k],
