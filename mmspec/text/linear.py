@@ -66,7 +66,8 @@ class Int8Linear(Linear):
         scale = weight.float().abs().amax(1).clamp_min(1e-8) / 127
         rounded = (weight.float() / scale[:, None]).round().to(torch.int8)
         self._weight = torch.ops.onednn.qlinear_prepack(rounded, [TYPICAL_ROWS, weight.shape[1]])
-        self._scale = scale
+        self._scale = scale / 127
+        self._one = torch.ones_like(scale)
         self._zero = torch.zeros(len(scale), dtype=torch.int32)
 
     @override
@@ -75,7 +76,8 @@ class Int8Linear(Linear):
         largest = x.abs().amax(1, keepdim=True).clamp_min(1e-8)
         # In units of the row's largest value, moved into unsigned bytes.
         rounded = torch.addcdiv(x.new_full((1, 1), 128.5), x, largest, value=127.0).to(torch.uint8)
+        # Scales are left out of the kernel: it applies them in an order that depends on the number of rows.
         product = torch.ops.onednn.qlinear_pointwise(
-            rounded, 1 / 127, 128, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
+            rounded, 1.0, 128, self._weight, self._one, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return product.mul_(largest)
+        return product.mul_(largest).mul_(self._scale)

@@ -1,0 +1,105 @@
+"""The lean engine against the `transformers` engine, and its linear layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen2Config
+
+from mmspec.errors import InputError
+from mmspec.seeding import generator
+from mmspec.text.decode import TextDecoder
+from mmspec.text.drafters.small_lm import SmallLMDrafter
+from mmspec.text.growth import FixedGrowth
+from mmspec.text.linear import Int8Linear, PackedLinear, PlainLinear
+from mmspec.text.llama import check_config
+from mmspec.text.tree import root_only
+from mmspec.text.types import SamplingParams
+from tests.text.test_tree import random_tree
+
+PROMPT = [72, 101, 108, 108, 111, 0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_engines_agree_in_float32(seed: int, language_models: Any) -> None:
+    """Prefill, random trees of two sequences, commit of a path, another tree: equal logits and hidden states.
+
+    Tolerance: sums in another order, over 32 inputs of order 1.
+    """
+    trees = [random_tree(seed, num_nodes=12, num_tokens=200), random_tree(seed + 100, num_nodes=5, num_tokens=200)]
+    results = []
+    for name in ("hf", "llama"):
+        engine = language_models("llama", engine=name).engine
+        (long, hidden), (short, _) = engine.prefill([PROMPT, [0]])
+        seen = engine.verify([long, short], trees)
+        deepest = max(range(len(trees[0])), key=lambda node: trees[0].depths[node])
+        path = [deepest]
+        while path[0] > 0:
+            path.insert(0, trees[0].parents[path[0]])
+        (grown,) = engine.commit([long], seen[:1], [path], [9])
+        again = engine.verify([grown, long], [root_only(9), trees[0]])
+        results.append([hidden, *(own.logits for own in (*seen, *again)), *(own.hidden for own in (*seen, *again))])
+    for expected, got in zip(*results, strict=True):
+        assert torch.allclose(expected, got, atol=2e-4)
+
+
+def test_tree_pass_equals_step_by_step(language_models: Any) -> None:
+    """Every node's logits are those of its path, decoded token by token."""
+    engine = language_models("llama", engine="llama").engine
+    tree = random_tree(7, num_nodes=12, num_tokens=200)
+    ((start, _),) = engine.prefill([PROMPT])
+    (seen,) = engine.verify([start], [tree])
+    for node in range(len(tree)):
+        path, at = [], node
+        while at > 0:
+            path.insert(0, tree.tokens[at])
+            at = tree.parents[at]
+        ((alone, _),) = engine.prefill([[*PROMPT, *path]])
+        (own,) = engine.verify([alone], [root_only((*PROMPT, *path)[-1])])
+        assert torch.allclose(own.logits[0], seen.logits[node], atol=2e-4)
+
+
+def test_lean_engine_writes_what_the_general_engine_writes(language_models: Any) -> None:
+    """Same texts with the same seed, forks in one pass."""
+    texts = []
+    for name in ("hf", "llama"):
+        models = language_models("llama", engine=name, draft_seed=1)
+        decoder = TextDecoder(
+            engine=models,
+            drafter=SmallLMDrafter(),
+            growth=FixedGrowth(tree_widths=[3, 2], tree_budget=9),
+            acceptance="shared_noise",
+        )
+        start = decoder.start("neon rain", params=SamplingParams(max_tokens=30, temperature=0.8), seed=1)
+        forks = [decoder.fork(start, seed=seed) for seed in range(3)]
+        texts.append([state.ids for state in decoder.extend(forks, max_new_tokens=30, until=None)])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("kind", [PlainLinear, PackedLinear, Int8Linear])
+def test_linear_is_close_to_the_exact_product(kind: type[Any]) -> None:
+    """bf16 keeps 8 bits, int8 with row scales about 7: relative error of the norm below 2 %."""
+    source = generator(0, "test")
+    weight, x = torch.randn(48, 64, generator=source), torch.randn(5, 64, generator=source)
+    dtype = torch.float32 if kind is PlainLinear else torch.bfloat16
+    expected = x @ weight.T
+    got = kind(weight)(x.to(dtype)).float()
+    assert (got - expected).norm() / expected.norm() < 0.02
+
+
+@pytest.mark.parametrize("kind", [PackedLinear, Int8Linear])
+def test_row_does_not_depend_on_other_rows(kind: type[Any]) -> None:
+    """A row alone is bit-identical to the row among others, also beside a row of huge values."""
+    source = generator(1, "test")
+    layer = kind(torch.randn(48, 64, generator=source))
+    x = torch.randn(8, 64, generator=source).bfloat16()
+    x[7] *= 1000
+    assert torch.equal(layer(x)[:1], layer(x[:1]))
+
+
+def test_other_architecture_is_refused() -> None:
+    """The message says what to use instead."""
+    with pytest.raises(InputError, match="engine=hf"):
+        check_config(Qwen2Config())
