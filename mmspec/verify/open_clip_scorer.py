@@ -29,8 +29,8 @@ _SHORT = 16  # text tokens of nearly every claim; encoding them padded to 77 cos
 class OpenClipScorer(ContrastScorer):
     """`path` is a reference to an open_clip folder; a `calibration.json` in it is used.
 
-    `batch_size` pictures go through the image tower at once: 1 gives every picture the same bits whatever it
-    is scored with. `device` and `dtype` ("float32", "bfloat16", "float16") are where and how the towers run;
+    `batch_size` pictures go through the image tower at once, filled up where there are fewer, so that a picture
+    gets the same bits whatever it is scored with. `device` and `dtype` ("float32", "bfloat16", "float16") are where and how the towers run;
     similarities are float32. `num_cells` is the side of the grid of relevance maps. Raises `WeightsError`
     when the folder cannot be loaded.
     """
@@ -65,19 +65,22 @@ class OpenClipScorer(ContrastScorer):
     def similarities(self, pixels: Sequence[Tensor], phrases: Sequence[str]) -> Tensor:
         """See `ContrastScorer.similarities`: cosines times the model's own scale."""
         text = self._text_features(phrases)
-        prepared = [self._prepare(_picture(picture)) for picture in pixels]
-        image = torch.cat(
-            [
-                self._encode(self._model.encode_image, torch.stack(prepared[k : k + self._batch_size]))
-                for k in range(0, len(prepared), self._batch_size)
-            ]
-        )
+        image = self._image_features([self._prepare(_picture(picture)) for picture in pixels])
         scale = self._model.logit_scale.exp().float().cpu()
         # Not a matrix product: its last bits depend on what else is in it.
         table = torch.stack([scale * (text * row).sum(1) for row in image])
         if not torch.isfinite(table).all():
             raise ModelError("the verifier's image tower gave NaN: use dtype=float32")
         return table
+
+    def _image_features(self, prepared: Sequence[Tensor]) -> Tensor:
+        """Unit embeddings `[n, d]`. Every pass is filled up to `batch_size`: the shape decides a kernel's last bits."""
+        out = []
+        for k in range(0, len(prepared), self._batch_size):
+            part = torch.stack(list(prepared[k : k + self._batch_size]))
+            padding = part[-1:].expand(self._batch_size - len(part), -1, -1, -1)
+            out.append(self._encode(self._model.encode_image, torch.cat([part, padding]))[: len(part)])
+        return torch.cat(out)
 
     def _text_features(self, phrases: Sequence[str]) -> Tensor:
         """Unit embeddings `[p, d]`; each phrase is encoded once in the scorer's life."""

@@ -79,8 +79,19 @@ def test_scores_do_not_depend_on_batch_or_order(scorer: OpenClipScorer) -> None:
     assert all(_same(a[::-1], b) for a, b in zip(backwards, together, strict=True))
 
 
-def test_batched_tower_agrees_with_single_pictures(tmp_path: Path) -> None:
-    """More pictures a pass change probabilities by rounding only (float32, two layers: 1e-5)."""
+@pytest.mark.parametrize("batch_size", [1, 4, 8])
+def test_number_of_pictures_does_not_show(tmp_path: Path, batch_size: int) -> None:
+    """One to nine pictures in a call: each gets the same bits, because passes are filled up to one shape."""
+    scorer = OpenClipScorer(path=str(save_tiny(tmp_path / "vit", 0)), **{**SETTINGS, "batch_size": batch_size})
+    previews = _previews(9)
+    together = scorer.score(previews, CLAIMS)
+    for num in (1, 2, 5):
+        part = scorer.score(previews[-num:], CLAIMS)
+        assert all(_same(a, b) for a, b in zip(part, together[-num:], strict=True))
+
+
+def test_batch_size_changes_rounding_only(tmp_path: Path) -> None:
+    """More pictures a pass change probabilities by rounding (float32, one layer: 1e-5)."""
     folder = str(save_tiny(tmp_path / "vit", 0))
     single = OpenClipScorer(path=folder, **SETTINGS).score(_previews(5), CLAIMS)
     batched = OpenClipScorer(path=folder, **{**SETTINGS, "batch_size": 4}).score(_previews(5), CLAIMS)
