@@ -14,6 +14,7 @@ from mmspec.embedded.training.record import write_origin
 from mmspec.embedded.training.scenes import paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.pipeline import Job
+from mmspec.weights import resolve
 
 __all__ = ["TrainAutoencoder"]
 
@@ -24,12 +25,15 @@ class TrainAutoencoder(Job):
     """Files: `scenes/`, `scenes_held_out/`, `autoencoder/` (checkpoint, log, curve, sheets, `export/`).
 
     With a `workspace` they go there instead of the run's own folder, and what is there already is continued.
+    With `start_from`, the folder of an autoencoder, its encoder is frozen and its decoder trained further: latents keep
+    their meaning for the transformer.
     """
 
     def __init__(
         self,
         *,
         workspace: str | None,
+        start_from: str | None,
         num_scenes: int,
         num_held_out: int,
         num_workers: int,
@@ -45,6 +49,7 @@ class TrainAutoencoder(Job):
         loop: LoopSettings,
     ) -> None:
         self._workspace = workspace
+        self._start_from = start_from
         self._sets = {"scenes": (scenes_seed, num_scenes), "scenes_held_out": (held_out_seed, num_held_out)}
         self._num_workers = num_workers
         self._model: dict[str, Any] = {"latent_channels": latent_channels, "channels": tuple(channels)}
@@ -65,12 +70,23 @@ class TrainAutoencoder(Job):
             for name, (seed, length) in self._sets.items()
         )
         torch.manual_seed(self._training["seed"])  # initial weights
+        if self._start_from:
+            model = Autoencoder.from_pretrained(resolve(self._start_from), local_files_only=True)
+            model.freeze_encoder()
+        else:
+            model = Autoencoder(**self._model)
         task = AutoencoderTask(
-            Autoencoder(**self._model),
+            model,
             pictures=pictures,
             held_out=held_out.batch(torch.arange(min(256, len(held_out)))),
             **self._training,
         )
         figures = train(task, self._schedule, self._loop, folder=place / "autoencoder")
-        origin = {"sets": self._sets, "model": self._model, "training": self._training, "held_out": figures}
+        origin = {
+            "sets": self._sets,
+            "model": self._model,
+            "start_from": self._start_from,
+            "training": self._training,
+            "held_out": figures,
+        }
         write_origin(place / "autoencoder" / "export", origin)

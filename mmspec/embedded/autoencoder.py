@@ -14,7 +14,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Autoencoder"]
+__all__ = ["Autoencoder", "signed_from_bytes", "unit_from_signed"]
 
 _SHRINK = 2  # the stem's unshuffling; the trunk halves twice more, so a latent cell sees 8x8 pixels
 _ENLARGE = 4  # the last shuffling: twice the stem's, because pictures come out at twice the size that went in
@@ -91,6 +91,11 @@ class Autoencoder(ModelMixin, ConfigMixin):
         """Pictures of latents: `[n, c, h, w]` -> `[n, 3, 16h, 16w]`, about [-1, 1], not clamped."""
         pixels: Tensor = self.decoder(latents)
         return pixels
+
+    def freeze_encoder(self) -> None:
+        """Keep the meaning of latents from now on: only the decoder is trained further."""
+        self.encoder.requires_grad_(False)
+        self.norm.momentum = 0.0
 
     @torch.no_grad()
     def decode_unit(self, latents: Tensor) -> Tensor:

@@ -45,3 +45,15 @@ def test_survives_a_diffusers_folder(tmp_path) -> None:
     again = Autoencoder.from_pretrained(tmp_path).eval()
     latents = torch.randn(1, 4, 2, 2)
     assert torch.equal(model.decode(latents), again.decode(latents))
+
+
+def test_frozen_encoder_keeps_its_latents() -> None:
+    """Training the decoder further moves neither weights nor running statistics of the encoder."""
+    model = tiny().train()
+    model.freeze_encoder()
+    pictures = torch.rand(8, 3, 16, 16) * 2 - 1
+    before = model.eval().encode(pictures)
+    stepper = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
+    model.train().decode(model.encode(pictures)).sum().backward()
+    stepper.step()
+    assert torch.equal(model.eval().encode(pictures), before)
