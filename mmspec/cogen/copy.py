@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.errors import InputError
-from mmspec.text.prompt import PromptTemplate
+from mmspec.text.prompt import PromptTemplate, Template
 from mmspec.text.types import SamplingParams
 
 __all__ = ["Copy", "copy_from_file"]
@@ -23,7 +23,7 @@ class Copy:
     Raises `InputError` for a sampling field that does not exist or is out of range.
     """
 
-    template: PromptTemplate
+    template: Template
     sampling: dict[str, Any]
 
     def __post_init__(self) -> None:

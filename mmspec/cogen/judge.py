@@ -10,8 +10,8 @@ from mmspec.cogen.agreement import agreement, describe, draft_faults, missing_cl
 from mmspec.cogen.forbidden import denied
 from mmspec.cogen.parts import stage
 from mmspec.cogen.prune import PrunePolicy, Rival
-from mmspec.cogen.tree import BranchTree, Growing
-from mmspec.types import Claim, ClaimKind, ClaimScore, Event, Preview, Pruned, Scored
+from mmspec.cogen.tree import BranchTree, Growing, Question
+from mmspec.types import Claim, ClaimScore, Event, Preview, Pruned, Scored, Verdict
 
 if TYPE_CHECKING:
     from mmspec.verify.scorer import Scorer
@@ -35,26 +35,39 @@ def verify(tree: BranchTree, scorer: Scorer) -> Iterator[Event]:
 
 
 def score(
-    tree: BranchTree, scorer: Scorer, previews: list[Preview], claims: list[tuple[Claim, ...]]
+    tree: BranchTree, scorer: Scorer, previews: Sequence[Preview], claims: Sequence[Sequence[Claim]]
 ) -> list[tuple[ClaimScore, ...]]:
-    """The scores of `claims[k]` on `previews[k]`: all pictures in one call to the verifier, each question asked once."""
+    """The scores of `claims[k]` on `previews[k]`.
+
+    All pictures go to the verifier in one call, and no picture is asked the same question twice in its life.
+    """
     asked = [[tree.forbidden.get(claim, claim) for claim in own] for own in claims]
-    questions = {_question(claim): claim for own in asked for claim in own}
-    if not questions:
-        return [() for _ in previews]
-    with stage("verification"), tree.clock.measure("verify"):
-        table = scorer.score(previews, list(questions.values()))
-    place = {question: i for i, question in enumerate(questions)}
+    open_questions = [_unanswered(tree, preview, own) for preview, own in zip(previews, asked, strict=True)]
+    waiting = list({preview: None for preview, questions in zip(previews, open_questions, strict=True) if questions})
+    union = {_question(claim): claim for questions in open_questions for claim in questions}
+    if waiting:
+        with stage("verification"), tree.clock.measure("verify"):
+            table = scorer.score(waiting, list(union.values()))
+        for preview, row in zip(waiting, table, strict=True):
+            tree.answers[preview] = tree.answers.get(preview, {}) | dict(zip(union, row, strict=True))
 
-    def answer(row: Sequence[ClaimScore], claim: Claim) -> ClaimScore:
+    def answer(preview: Preview, claim: Claim) -> ClaimScore:
         if claim in tree.forbidden:
-            return denied(row[place[_question(tree.forbidden[claim])]], claim)
-        return replace(row[place[_question(claim)]], claim=claim)
+            return denied(tree.answers[preview][_question(tree.forbidden[claim])], claim)
+        return replace(tree.answers[preview][_question(claim)], claim=claim)
 
-    return [tuple(answer(row, claim) for claim in own) for row, own in zip(table, claims, strict=True)]
+    return [tuple(answer(preview, claim) for claim in own) for preview, own in zip(previews, claims, strict=True)]
 
 
-def _question(claim: Claim) -> tuple[str, ClaimKind, str | None, tuple[str, ...]]:
+def _unanswered(tree: BranchTree, preview: Preview, claims: Sequence[Claim]) -> list[Claim]:
+    """The claims that this picture was not asked about, with the things that their verdict depends on."""
+    known = tree.answers.get(preview, {})
+    fresh = [claim for claim in claims if _question(claim) not in known]
+    parents = {claim.parent for claim in fresh}
+    return fresh + [claim for claim in claims if claim.phrase in parents and claim not in fresh]
+
+
+def _question(claim: Claim) -> Question:
     """What the verifier is asked by a claim, whoever makes it and wherever."""
     return (claim.phrase, claim.kind, claim.parent, claim.contrasts)
 
@@ -80,14 +93,15 @@ def prune(tree: BranchTree, policy: PrunePolicy) -> Iterator[Event]:
             yield Pruned(growing.branch.id, growing.judged[i], reason)
 
 
-def _branch_faults(growing: Growing, rivals: list[Growing]) -> tuple[ClaimScore, ...]:
-    """What the text alone is to blame for, and what its drafts all miss while a rival branch shows it."""
-    elsewhere = {fault.claim.phrase for rival in rivals if rival is not growing for fault in _shown(rival)}
+def _branch_faults(growing: Growing, rivals: Sequence[Growing]) -> tuple[ClaimScore, ...]:
+    """What the text alone is to blame for, and what its drafts all miss while a rival's draft shows it for sure."""
+    elsewhere = {
+        seen.claim.phrase
+        for rival in rivals
+        if rival is not growing
+        for scores in rival.scores
+        for seen in scores
+        if seen.claim.source == "prompt" and seen.verdict is Verdict.HELD
+    }
     missed = missing_claims(growing.scores)
     return (*text_faults(growing.scores), *(fault for fault in missed if fault.claim.phrase in elsewhere))
-
-
-def _shown(growing: Growing) -> tuple[ClaimScore, ...]:
-    """The prompt's claims that some draft of the branch does not contradict."""
-    missed = {fault.claim for fault in missing_claims(growing.scores)}
-    return tuple(seen for seen in growing.scores[0] if seen.claim.source == "prompt" and seen.claim not in missed)

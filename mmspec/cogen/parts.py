@@ -11,9 +11,8 @@ from mmspec.errors import MmspecError, ModelError
 
 if TYPE_CHECKING:
     from mmspec.image.drafter import ImageDrafter
-    from mmspec.verify.claims import ClaimExtractor
-
     from mmspec.text.decode import TextDecoder
+    from mmspec.verify.claims import ClaimExtractor
 
 __all__ = ["Parts", "stage"]
 

@@ -15,13 +15,16 @@ from mmspec.cogen.budget import Budget, StepLedger
 from mmspec.cogen.clock import Clock
 from mmspec.cogen.forbidden import forbidden_claims
 from mmspec.seeding import derive
-from mmspec.types import Branch, BranchState, Claim, ClaimScore, ImageDraft, Preview, Request
+from mmspec.types import Branch, BranchState, Claim, ClaimKind, ClaimScore, ImageDraft, Preview, Request
 
 if TYPE_CHECKING:
     from mmspec.text.state import TextState
     from mmspec.verify.claims import ClaimExtractor
 
-__all__ = ["BranchTree", "Growing"]
+__all__ = ["BranchTree", "Growing", "Question"]
+
+Question = tuple[str, ClaimKind, str | None, tuple[str, ...]]
+"""What a claim asks of a picture: phrase, kind, the thing it depends on, opponents."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,7 @@ class BranchTree:
         self.num_target_calls = 0
         self.num_text_passes = 0
         self.previews: dict[tuple[str, int], Preview] = {}
+        self.answers: dict[Preview, dict[Question, ClaimScore]] = {}
         self._growing: dict[str, Growing] = {}
         self._num_children: dict[str, int] = {}
 
@@ -189,6 +193,7 @@ class BranchTree:
         drafts = list(growing.branch.drafts)
         drafts[index] = draft
         self._growing[branch_id] = replace(growing, branch=replace(growing.branch, drafts=tuple(drafts)))
+        self.answers.pop(self.previews.get((branch_id, index), preview), None)
         self.previews[branch_id, index] = preview
 
     def set_scores(self, branch_id: str, scores: dict[int, tuple[ClaimScore, ...]]) -> None:
