@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mmspec.cogen.agreement import agreement, text_faults
 from mmspec.cogen.choose import Candidate, choose, final_text, pairs
-from mmspec.cogen.grow import advance, caption
+from mmspec.cogen.grow import advance, caption, look
 from mmspec.cogen.judge import score
 from mmspec.cogen.parts import Parts, stage
 from mmspec.cogen.policy import Strictness
@@ -60,13 +60,13 @@ class _Finish:
         tree.ledger.num_reserved = 0
         with stage("image finishing"), tree.clock.measure("finish"):
             advance(tree, parts, drafts, dict.fromkeys(drafts, tree.budget.num_steps), captions, emphasis)
-            previews = parts.images.preview(list(drafts.values()))
-        for (branch_id, k), preview in zip(drafts, previews, strict=True):
+            looked = look(parts, drafts)
+        for (branch_id, k), preview in looked.items():
             tree.set_draft(branch_id, k, drafts[branch_id, k], preview)
             yield PreviewReady(branch_id, k, drafts[branch_id, k].step, preview)
         claims = [self._claims(candidate.text_id) for candidate in candidates]
         scored = []
-        for candidate, seen in zip(candidates, score(tree, self._scorer, previews, claims), strict=True):
+        for candidate, seen in zip(candidates, score(tree, self._scorer, list(looked.values()), claims), strict=True):
             tree.set_scores(candidate.picture_id, {candidate.index: seen})
             yield Scored(candidate.picture_id, candidate.index, seen)
             scored.append(replace(candidate, scores=seen))

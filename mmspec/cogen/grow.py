@@ -16,7 +16,7 @@ from mmspec.cogen.condition import condition
 from mmspec.cogen.copy import Copy
 from mmspec.cogen.parts import Parts, stage
 from mmspec.cogen.schedule import Schedule
-from mmspec.cogen.tree import BranchTree, Growing
+from mmspec.cogen.tree import BranchTree, Growing, Key
 from mmspec.errors import ModelError
 from mmspec.types import Branch, Event, ImageDraft, Preview, PreviewReady, Pruned, RoundStarted, TextGrown
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mmspec.text.state import TextState
     from mmspec.text.types import SegmentEnd
 
-__all__ = ["advance", "caption", "grow", "grow_drafts", "grow_texts", "plant"]
+__all__ = ["advance", "caption", "grow", "grow_drafts", "grow_texts", "look", "plant"]
 
 MAX_CONDITION_WORDS = 24
 """About the longest caption that the embedded image model was trained on."""
@@ -142,13 +142,13 @@ class _TextJob:
 class _ImageJob:
     """Advances drafts to their targets, one step a batch; `drafts` and `previews` hold what became of them."""
 
-    def __init__(self, tree: BranchTree, parts: Parts, targets: Mapping[tuple[str, int], int]) -> None:
+    def __init__(self, tree: BranchTree, parts: Parts, targets: Mapping[Key, int]) -> None:
         self._tree = tree
         self._parts = parts
         self._targets = targets
         self._growing = {growing.branch.id: growing for growing in tree.live}
         self.drafts = {(i, k): self._growing[i].branch.drafts[k] for i, k in targets}
-        self.previews: dict[tuple[str, int], Preview] = {}
+        self.previews: dict[Key, Preview] = {}
 
     def run(self) -> Iterator[Event]:
         if not self.drafts:
@@ -157,8 +157,7 @@ class _ImageJob:
         emphasis = {(i, k): self._growing[i].emphasis[k] for i, k in self.drafts}
         with stage("image drafting"), self._tree.clock.measure("image"):
             advance(self._tree, self._parts, self.drafts, self._targets, captions, emphasis)
-            previews = self._parts.images.preview(list(self.drafts.values()))
-        self.previews = dict(zip(self.drafts, previews, strict=True))
+            self.previews = look(self._parts, self.drafts)
         for (branch_id, k), preview in self.previews.items():
             yield PreviewReady(branch_id, k, self.drafts[branch_id, k].step, preview)
 
@@ -177,24 +176,42 @@ def caption(tree: BranchTree, growing: Growing) -> str:
 def advance(
     tree: BranchTree,
     parts: Parts,
-    drafts: dict[tuple[str, int], ImageDraft],
-    targets: Mapping[tuple[str, int], int],
+    drafts: dict[Key, ImageDraft],
+    targets: Mapping[Key, int],
     captions: Mapping[str, str],
-    emphasis: Mapping[tuple[str, int], str | None],
+    emphasis: Mapping[Key, str | None],
 ) -> None:
-    """Bring every draft of `drafts`, in place, to its target: one denoising step a batch, within the budget."""
-    while behind := [key for key, draft in drafts.items() if draft.step < targets[key]][: tree.ledger.num_left]:
+    """Bring every draft of `drafts`, in place, to its target: one denoising step a batch, within the budget.
+
+    Branches that carry the same draft on under the same caption share its steps for as long as that lasts.
+    """
+    while behind := [key for key, draft in drafts.items() if draft.step < targets[key]]:
+        sharing: dict[tuple[int, str, str | None], list[Key]] = {}
+        for key in behind:
+            same = (id(drafts[key]), captions[key[0]], emphasis[key])
+            sharing.setdefault(same, []).append(key)
+        batch = list(sharing)[: tree.ledger.num_left]
+        if not batch:
+            break
         advanced = parts.images.advance(
-            [drafts[key] for key in behind],
+            [drafts[sharing[same][0]] for same in batch],
             1,
-            conditions=[captions[branch_id] for branch_id, _ in behind],
-            emphasis=[emphasis[key] for key in behind],
+            conditions=[caption for _, caption, _ in batch],
+            emphasis=[phrase for _, _, phrase in batch],
         )
-        tree.ledger.num_spent += len(behind)
-        drafts.update(zip(behind, advanced, strict=True))
+        tree.ledger.num_spent += len(batch)
+        for same, draft in zip(batch, advanced, strict=True):
+            drafts.update(dict.fromkeys(sharing[same], draft))
 
 
-def _drop_broken(tree: BranchTree, drafts: Mapping[tuple[str, int], ImageDraft]) -> Iterator[Event]:
+def look(parts: Parts, drafts: Mapping[Key, ImageDraft]) -> dict[Key, Preview]:
+    """Previews of drafts; branches that share a draft share its preview."""
+    distinct = {id(draft): draft for draft in drafts.values()}
+    previews = dict(zip(distinct, parts.images.preview(list(distinct.values())), strict=True))
+    return {key: previews[id(draft)] for key, draft in drafts.items()}
+
+
+def _drop_broken(tree: BranchTree, drafts: Mapping[Key, ImageDraft]) -> Iterator[Event]:
     """Drafts whose latents are no longer finite go; a branch that loses its last one goes with it."""
     for (branch_id, k), draft in drafts.items():
         if torch.isfinite(draft.latents).all():

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from mmspec.text.state import TextState
     from mmspec.verify.claims import ClaimExtractor
 
-__all__ = ["BranchTree", "Growing", "Question"]
+__all__ = ["BranchTree", "Growing", "Key", "Question"]
+
+Key = tuple[str, int]
+"""Names a draft: the id of its branch and its index there."""
 
 Question = tuple[str, ClaimKind, str | None, tuple[str, ...]]
 """What a claim asks of a picture: phrase, kind, the thing it depends on, opponents."""
@@ -82,7 +85,7 @@ class BranchTree:
         self.num_tokens = 0
         self.num_target_calls = 0
         self.num_text_passes = 0
-        self.previews: dict[tuple[str, int], Preview] = {}
+        self.previews: dict[Key, Preview] = {}
         self.answers: dict[Preview, dict[Question, ClaimScore]] = {}
         self._growing: dict[str, Growing] = {}
         self._num_children: dict[str, int] = {}
@@ -130,7 +133,7 @@ class BranchTree:
         needed = sum(max_tokens - len(growing.text.ids) for growing in self.live if not growing.text.finished)
         return (self.budget.num_branches + 1) * max_tokens - self.num_tokens - needed
 
-    def targets(self, step: int) -> dict[tuple[str, int], int]:
+    def targets(self, step: int) -> dict[Key, int]:
         """The live drafts that have a way to go to `step`, as many as the budget pays for, and how far.
 
         A draft that nobody has looked at yet goes one step at least.
