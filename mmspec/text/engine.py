@@ -82,6 +82,14 @@ class TextEngine(abc.ABC):
         then `next_tokens[i]`, the new root.
         """
 
+    @abc.abstractmethod
+    def embeddings(self) -> Tensor:
+        """Input embeddings `[v, d]`, for drafters that share them."""
+
+    @abc.abstractmethod
+    def output_weights(self) -> Tensor:
+        """Output projection `[v, d]`: its product with a hidden state gives the logits."""
+
     def room(self, state: EngineState) -> int:
         """How many nodes a tree of this state may have, root included."""
         return self.max_context - state.num_cached
@@ -171,6 +179,14 @@ class HFEngine(TextEngine):
         )
         keys = _Keys.of_row(cache, 0).slots(slice(0, num_cached))
         return EngineState(ids, keys), output.last_hidden_state[0, :num_cached]
+
+    @override
+    def embeddings(self) -> Tensor:
+        return self._model.get_input_embeddings().weight.detach()
+
+    @override
+    def output_weights(self) -> Tensor:
+        return self._model.get_output_embeddings().weight.detach()
 
     @override
     def room(self, state: EngineState) -> int:

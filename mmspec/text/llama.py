@@ -109,7 +109,17 @@ class LlamaEngine(TextEngine):
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)
         self._layers = [self._layer(weights, f"model.layers.{index}.", body) for index in range(self._shape[0])]
         self._final_norm = weights["model.norm.weight"].to(dtype)
-        self._head = head(weights.get("lm_head.weight", weights["model.embed_tokens.weight"]))
+        tied = "lm_head.weight" not in weights
+        self._output = self._embedding if tied else weights["lm_head.weight"].to(dtype)
+        self._head = head(self._output)
+
+    @override
+    def embeddings(self) -> Tensor:
+        return self._embedding
+
+    @override
+    def output_weights(self) -> Tensor:
+        return self._output
 
     def _layer(self, weights: dict[str, Tensor], prefix: str, kind: Callable[[Tensor], Linear]) -> _Layer:
         attention_norm = weights[prefix + "input_layernorm.weight"].float()

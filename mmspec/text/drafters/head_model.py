@@ -1,0 +1,132 @@
+"""The draft head: one transformer layer over the target's hidden states and the next token's embedding.
+
+Knows tensors only. Source: EAGLE, arXiv 2401.15077, section 3.2, with the reduced output vocabulary of
+EAGLE-3, arXiv 2503.01840. Embeddings and output rows are the target's own, so the file holds the layer
+alone. Legend: `m` rows, `l` cached rows, `d` hidden size, `h` heads, `r` reduced vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mmspec.errors import InputError, WeightsError
+
+WEIGHTS_FILE, CONFIG_FILE = "head.safetensors", "head.json"
+ROPE_BASE = 10_000.0
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Shape of a draft head; `hidden_size` is the target's."""
+
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % (2 * self.num_heads):
+            raise InputError(f"hidden_size={self.hidden_size} does not split into {self.num_heads} heads of even size")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCache:
+    """Keys and values `[h, l, head_dim]` of the rows seen so far."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __len__(self) -> int:
+        return self.keys.shape[1]
+
+
+class DraftHead(nn.Module):
+    """Predicts the target's next hidden state, and from it the next token.
+
+    `token_ids` `[r]` are the tokens it can propose.
+    """
+
+    token_ids: Tensor
+
+    def __init__(self, config: HeadConfig, token_ids: Tensor) -> None:
+        super().__init__()
+        self.config = config
+        d, wide = config.hidden_size, config.intermediate_size
+        self.register_buffer("token_ids", token_ids)
+        self.join = nn.Linear(2 * d, d, bias=False)
+        self.norm_token, self.norm_hidden = nn.RMSNorm(d), nn.RMSNorm(d)
+        self.norm_attention, self.norm_mlp, self.norm_out = nn.RMSNorm(d), nn.RMSNorm(d), nn.RMSNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
+        self.gate_up, self.down = nn.Linear(d, 2 * wide, bias=False), nn.Linear(wide, d, bias=False)
+
+    def forward(
+        self, hidden: Tensor, embedded: Tensor, positions: Tensor, cache: HeadCache | None, mask: Tensor
+    ) -> tuple[Tensor, HeadCache]:
+        """The next hidden states `[..., m, d]`, and the cache with these rows appended.
+
+        `hidden` `[..., m, d]` are the target's, or predicted, at the place before each token; `embedded` of
+        the same shape are the tokens' embeddings; `mask` `[m, l + m]` bool says who sees whom.
+        """
+        x = self.join(torch.cat([self.norm_token(embedded), self.norm_hidden(hidden)], dim=-1))
+        q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.config.num_heads, -1)).unbind(-3)
+        q, k = (rotate(part, positions).transpose(-3, -2) for part in (q, k))
+        v = v.transpose(-3, -2)
+        if cache is not None:
+            k, v = torch.cat([cache.keys, k], dim=-2), torch.cat([cache.values, v], dim=-2)
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.out(attended.transpose(-3, -2).flatten(-2))
+        gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
+        x = x + self.down(functional.silu(gate) * up)
+        return x, HeadCache(k, v)
+
+    def logits(self, x: Tensor, output_rows: Tensor) -> Tensor:
+        """Logits `[..., m, r]` over the reduced vocabulary; `output_rows` `[r, d]` are the target's."""
+        return self.norm_out(x) @ output_rows.T
+
+    def save(self, folder: Path) -> None:
+        """Write the head, in half precision."""
+        import json
+
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {
+            name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in self.state_dict().items()
+        }
+        save_file(tensors, folder / WEIGHTS_FILE)
+        (folder / CONFIG_FILE).write_text(json.dumps(asdict(self.config), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> DraftHead:
+        """Read a head. Raises `WeightsError` where it is missing or broken."""
+        import json
+
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            config = HeadConfig(**json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")))
+            tensors = load_file(folder / WEIGHTS_FILE)
+            head = cls(config, tensors["token_ids"])
+            head.load_state_dict(tensors)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise WeightsError(f"no draft head can be read in {folder}: {str(error).splitlines()[0]}") from error
+        return head.float().eval()
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions: `x` `[..., m, h, head_dim]` turned by `positions` `[m]`, halves as pairs."""
+    half = x.shape[-1] // 2
+    frequency = ROPE_BASE ** (-torch.arange(half, dtype=torch.float32) / half)
+    angle = (positions[:, None].float() * frequency)[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], dim=-1)
+
+
+def causal(num_rows: int) -> Tensor:
+    """`[m, m]` bool: every row sees itself and those before."""
+    return torch.ones(num_rows, num_rows, dtype=torch.bool).tril()
