@@ -11,7 +11,16 @@ from collections.abc import Sequence
 
 from mmspec.types import Claim, ClaimScore, Verdict
 
-__all__ = ["agreement", "asked_for", "best_draft", "describe", "draft_faults", "missing_claims", "text_faults"]
+__all__ = [
+    "agreement",
+    "asked_for",
+    "best_draft",
+    "coverage",
+    "describe",
+    "draft_faults",
+    "missing_claims",
+    "text_faults",
+]
 
 PROMPT_WEIGHT = 2.0
 """What the user asked for counts this much more than what our own text adds."""
@@ -24,6 +33,13 @@ def agreement(scores: Sequence[ClaimScore]) -> float:
     if not judged:
         return 0.5
     return sum(weight * score.probability for weight, score in zip(weights, judged, strict=True)) / sum(weights)
+
+
+def coverage(scores: Sequence[ClaimScore]) -> float:
+    """The share of the prompt's claims that the text makes too, in [0, 1]; 1 where the prompt makes none."""
+    asked = {score.claim.phrase.casefold() for score in scores if score.claim.source == "prompt"}
+    said = {score.claim.phrase.casefold() for score in scores if score.claim.source == "text"}
+    return len(asked & said) / len(asked) if asked else 1.0
 
 
 def best_draft(scores: Sequence[Sequence[ClaimScore]]) -> int:

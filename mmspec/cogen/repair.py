@@ -22,12 +22,16 @@ __all__ = ["missing_everywhere", "redraw", "repair"]
 def repair(tree: BranchTree, parts: Parts, *, policy: Strictness, level: float) -> Iterator[Event]:
     """Redraw the best branch's best draft for the surest of the prompt's claims that every draft misses.
 
-    At most one redraw a round, so that its outcome is seen before the next is paid for, and at most
+    Nothing is redrawn before the best draft is clearer than noise `level`: it may still show the claim by
+    itself. At most one redraw a round, so that its outcome is seen before the next is paid for, and at most
     `policy.max_repairs` in a run.
     """
     missing = missing_everywhere(tree)
-    if missing and len(tree.repairs) < policy.max_repairs and tree.ledger.num_left > 0:
-        yield redraw(tree, parts, tree.ranked[0].branch.id, missing[0].claim, level=level)
+    if not missing or len(tree.repairs) >= policy.max_repairs or tree.ledger.num_left == 0:
+        return
+    best = tree.ranked[0]
+    if tree.previews[best.branch.id, best.best].noise_level < level:
+        yield redraw(tree, parts, best.branch.id, missing[0].claim, level=level)
 
 
 def missing_everywhere(tree: BranchTree) -> list[ClaimScore]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mmspec.cogen.agreement import agreement, best_draft, draft_faults, text_faults
+from mmspec.cogen.agreement import agreement, best_draft, coverage, draft_faults, text_faults
 from mmspec.cogen.budget import Budget, StepLedger
 from mmspec.cogen.clock import Clock
 from mmspec.cogen.forbidden import forbidden_claims
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from mmspec.verify.claims import ClaimExtractor
 
 __all__ = ["BranchTree", "Growing", "Key", "Question"]
+
+COVERAGE_WEIGHT = 0.1
+"""Worth, in agreement, of a text that speaks of everything the prompt asks for."""
+
+FLUENCY_WEIGHT = 0.1
+"""Worth, in agreement, of one nat of mean log-probability of the text's tokens."""
 
 Key = tuple[str, int]
 """Names a draft: the id of its branch and its index there."""
@@ -60,11 +66,17 @@ class Growing:
 
     @property
     def rank(self) -> tuple[int, int, float]:
-        """Sorts branches best first: the prompt's claims that are missed, the text's, then agreement."""
+        """Sorts branches best first: the prompt's claims that are missed, the text's, then merit.
+
+        Merit is agreement; between branches that agree about as well, it prefers the text that speaks of what
+        the prompt asks for, and that the language model itself finds likely: an odd text seldom makes sense.
+        """
         if not self.judged:
-            return (0, 0, -0.5)
+            return (0, 0, 0.0)
         best = self.branch.scores[self.best]
-        return (len(draft_faults(best)), len(text_faults(self.scores)), -agreement(best))
+        fluency = self.text.log_prob / max(1, len(self.text.ids))
+        merit = agreement(best) + COVERAGE_WEIGHT * coverage(best) + FLUENCY_WEIGHT * fluency
+        return (len(draft_faults(best)), len(text_faults(self.scores)), -merit)
 
 
 class BranchTree:

@@ -37,6 +37,7 @@ class TextStandInState:
     finished: FinishReason | None
     seed: int
     max_tokens: int
+    log_prob: float = 0.0
     metrics: TextMetrics = field(default_factory=TextMetrics)
 
 

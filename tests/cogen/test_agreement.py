@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.cogen.agreement import agreement, best_draft, describe, draft_faults, missing_claims, text_faults
+from mmspec.cogen.agreement import agreement, best_draft, coverage, describe, draft_faults, missing_claims, text_faults
 from mmspec.types import Claim, ClaimKind, ClaimScore, Verdict
 
 H, F, U, N = Verdict.HELD, Verdict.FAILED, Verdict.UNSURE, Verdict.UNJUDGED
@@ -56,3 +56,10 @@ def test_text_that_repeats_the_prompt_is_not_at_fault() -> None:
 def test_description_of_a_fault_without_a_look_alike() -> None:
     """The reason names who says what, and how sure the verifier is."""
     assert describe(seen("cat", 0.04, F, "text")) == 'text says "cat" (0.04)'
+
+
+def test_coverage_is_the_share_of_the_prompts_claims_that_the_text_makes() -> None:
+    """The text speaks of the eye but not of the cave; its cat does not count."""
+    scores = [seen("eye", 0.9, H), seen("cave", 0.9, H), seen("Eye", 0.9, H, "text"), seen("cat", 0.9, H, "text")]
+    assert coverage(scores) == 0.5
+    assert coverage(scores[2:]) == 1.0
