@@ -130,12 +130,13 @@ class ContrastScorer(Scorer):
     def _one(self, claim: Claim, contrast: _Contrast, n: int, k: int, noise_level: float) -> ClaimScore:
         if self._is_weak(claim, noise_level):
             return self._unjudged(claim)
-        probability = self._probability(claim.kind, float(contrast.margins[n, k]), noise_level)
+        probability = self.probability(claim.kind, float(contrast.margins[n, k]), noise_level=noise_level)
         verdict = self._thresholds.verdict(probability, noise_level=noise_level)
         looks_like = claim.contrasts[int(contrast.best[n, k])] if contrast.beaten[n, k] else None
         return ClaimScore(claim, probability, verdict, looks_like)
 
-    def _probability(self, kind: ClaimKind, margin: float, noise_level: float) -> float:
+    def probability(self, kind: ClaimKind, margin: float, *, noise_level: float) -> float:
+        """The calibrated probability of a claim with `margin` about a picture at `noise_level`."""
         slope, offset = 1.0, 0.0
         if self._calibration is not None:
             point = self._calibration.curves[kind.value].at(noise_level)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
+from torch import Tensor
 
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.clip import ClipShape, build, export, load_trained
 from mmspec.embedded.scenes import Prop, Scene, sample_scene
 from mmspec.embedded.training.clip import ClipTask, LossWeights, QuestionBatch, degrade, margins
-from mmspec.embedded.training.clip_calibration import KnownMargins, calibrate, known_claims, quality
+from mmspec.embedded.training.clip_calibration import KnownMargins, calibrate, known_claims, quality, retrieval
 from mmspec.embedded.training.phrases import NOTHING, PhraseTable, mean_pooled, questions, synonyms
 from mmspec.embedded.training.previews import KnownPreviews, joined, reconstruct
 from mmspec.embedded.training.scenes import PaintedScenes, paint_scenes, scene_at
 from mmspec.types import ClaimKind
 from mmspec.verify.folders import WEIGHTS_NAME
+from mmspec.verify.scorer import ContrastScorer, Thresholds
 from tests.verify.folders import SHAPE, write_bert_folder
 
 PLAIN = {kind: tuple(names[0] for names in terms.values()) for kind, terms in synonyms().items()}
@@ -214,4 +217,20 @@ def test_calibration_finds_level_and_weak_phrases() -> None:
     assert [point.level for point in curve.points] == [0.0, 1.0]
     assert curve.points[0].auc > 0.85 > curve.points[1].auc
     assert calibration.weak == {"a kite"}
-    assert quality(known, calibration)["prop"]["ece"] < 0.1
+    scorer = _Calibrated(thresholds=Thresholds(0.6, 0.1, 0.0, 0.5), calibration=calibration, num_cells=1)
+    assert quality(known, scorer)["prop"]["ece"] < 0.1
+
+
+class _Calibrated(ContrastScorer):
+    """Has a calibration and no model."""
+
+    def similarities(self, pixels: Sequence[Tensor], phrases: Sequence[str]) -> Tensor:
+        """One hot: picture k shows phrase k."""
+        return torch.eye(len(pixels), len(phrases))
+
+
+def test_retrieval_counts_own_captions() -> None:
+    """By hand: a scorer whose k-th picture shows the k-th caption is always right."""
+    known = KnownPreviews(0, torch.arange(4), torch.zeros(4), torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
+    scorer = _Calibrated(thresholds=Thresholds(0.6, 0.1, 0.0, 0.5), calibration=None, num_cells=1)
+    assert retrieval(scorer, known, ["a", "b", "c", "d"], group=2) == 1.0

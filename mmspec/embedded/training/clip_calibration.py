@@ -8,7 +8,7 @@ Legend: `n` claims.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from mmspec.verify.calibration import CALIBRATION_NAME, Calibration, Curve, area
 from mmspec.verify.open_clip_scorer import OpenClipScorer
 from mmspec.verify.scorer import ContrastScorer
 
-__all__ = ["KnownMargins", "calibrate", "calibrate_folder", "known_claims", "known_margins", "quality"]
+__all__ = ["KnownMargins", "calibrate", "calibrate_folder", "known_claims", "known_margins", "quality", "retrieval"]
 
 _CONFUSABLE_SHARE = 0.3  # of the false things: one that is easily taken for the true one
 _NUM_JUDGED = 8  # a phrase is called weak on at least so many pictures of it
@@ -109,7 +109,17 @@ def calibrate(known: Mapping[str, KnownMargins]) -> Calibration:
 def calibrate_folder(folder: Path, previews: KnownPreviews, *, seed: int) -> dict[str, dict[str, float]]:
     """Fit the model in `folder` on one half of `previews`, write its `calibration.json`, measure on the other half."""
     (folder / CALIBRATION_NAME).unlink(missing_ok=True)
-    scorer = OpenClipScorer(
+    scorer = _scorer(folder)
+    even = previews.indices % 2 == 0
+    calibration = calibrate(known_margins(scorer, previews.where(even), seed=seed))
+    calibration.write(folder / CALIBRATION_NAME)
+    scorer = _scorer(folder)
+    return quality(known_margins(scorer, previews.where(~even), seed=seed), scorer)
+
+
+def _scorer(folder: Path) -> OpenClipScorer:
+    """A scorer that is asked for margins and probabilities only; its thresholds do not matter."""
+    return OpenClipScorer(
         path=str(folder),
         held=0.5,
         failed=0.4,
@@ -120,10 +130,6 @@ def calibrate_folder(folder: Path, previews: KnownPreviews, *, seed: int) -> dic
         device="cpu",
         dtype="float32",
     )
-    even = previews.indices % 2 == 0
-    calibration = calibrate(known_margins(scorer, previews.where(even), seed=seed))
-    calibration.write(folder / CALIBRATION_NAME)
-    return quality(known_margins(scorer, previews.where(~even), seed=seed), calibration)
 
 
 def _weak(known: KnownMargins) -> set[str]:
@@ -137,17 +143,19 @@ def _weak(known: KnownMargins) -> set[str]:
     return weak
 
 
-def quality(known: Mapping[str, KnownMargins], calibration: Calibration) -> dict[str, dict[str, float]]:
+def quality(known: Mapping[str, KnownMargins], scorer: ContrastScorer) -> dict[str, dict[str, float]]:
     """Per kind, over all noise levels: AUC, calibration error, and the share of false claims caught.
 
     `caught` is measured at the probability below which 5 % of the true claims lie.
     """
     out = {}
     for kind, margins in known.items():
-        curve = calibration.curves[kind]
-        points = [curve.at(level) for level in margins.levels.tolist()]
-        slope, offset = torch.tensor([p.slope for p in points]), torch.tensor([p.offset for p in points])
-        probability = torch.sigmoid(slope * margins.margins + offset)
+        probability = torch.tensor(
+            [
+                scorer.probability(ClaimKind(kind), margin, noise_level=level)
+                for margin, level in zip(margins.margins.tolist(), margins.levels.tolist(), strict=True)
+            ]
+        )
         true, false = probability[margins.holds], probability[~margins.holds]
         limit = torch.quantile(true, _FALSE_PRUNES)
         out[kind] = {
@@ -157,3 +165,14 @@ def quality(known: Mapping[str, KnownMargins], calibration: Calibration) -> dict
             "n": float(len(margins.phrases)),
         }
     return out
+
+
+def retrieval(scorer: ContrastScorer, previews: KnownPreviews, captions: Sequence[str], *, group: int) -> float:
+    """Share of pictures whose own caption fits best among the captions of `group` pictures."""
+    right = 0
+    starts = range(0, len(previews) - group + 1, group)
+    for start in starts:
+        pixels = [picture.float().div(255) for picture in previews.pictures[start : start + group]]
+        scores = scorer.similarities(pixels, captions[start : start + group])
+        right += int((scores.argmax(1) == torch.arange(group)).sum())
+    return right / (group * len(starts))

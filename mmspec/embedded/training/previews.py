@@ -22,7 +22,7 @@ from mmspec.image.drafter import ImageDrafter
 from mmspec.seeding import derive, generator
 from mmspec.types import ImageDraft
 
-__all__ = ["KnownPreviews", "draw_previews", "joined", "reconstruct"]
+__all__ = ["KnownPreviews", "draw_previews", "joined", "painted_previews", "reconstruct"]
 
 _BATCH = 32
 _CAPTION_VARIANTS = 1000  # far from the variants that anything is trained on
@@ -43,6 +43,11 @@ class KnownPreviews:
     def where(self, chosen: Tensor) -> KnownPreviews:
         """Those of `chosen` `[n]` bool."""
         return KnownPreviews(self.seed, self.indices[chosen], self.levels[chosen], self.pictures[chosen])
+
+
+def painted_previews(scenes: PaintedScenes, indices: Tensor) -> KnownPreviews:
+    """Scenes `indices` `[n]` as they were painted."""
+    return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), scenes.batch(indices))
 
 
 @torch.no_grad()
