@@ -1,0 +1,117 @@
+"""Our decoding beside that of `transformers`, same model files, same prompts, one run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mmspec.pipeline import Job
+from mmspec.seeding import derive
+from mmspec.text.bench import Method, Row, as_results, measure, write
+from mmspec.text.decode import TextDecoder
+from mmspec.text.drafters.base import Drafter, NoDrafter
+from mmspec.text.growth import Growth
+from mmspec.text.models import DTYPES, LanguageModels
+from mmspec.text.prompt import Template
+from mmspec.text.types import SamplingParams
+
+log = logging.getLogger(__name__)
+
+
+class BenchText(Job):
+    """Greedy answers of `max_tokens` tokens to `prompts`: baselines first, then our modes.
+
+    `concurrency` names the numbers of requests at once; `transformers` answers them one after another.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: LanguageModels,
+        drafter: Drafter,
+        growths: Mapping[str, Growth],
+        template: Template,
+        prompts: Sequence[str],
+        max_tokens: int,
+        repeats: int,
+        concurrency: Sequence[int],
+        baseline_dtypes: Sequence[str],
+    ) -> None:
+        self._models, self._drafter, self._growths, self._template = models, drafter, growths, template
+        self._prompts, self._repeats, self._concurrency = tuple(prompts), repeats, tuple(concurrency)
+        self._params = SamplingParams(max_tokens=max_tokens, min_new_tokens=max_tokens)
+        self._baseline_dtypes = tuple(baseline_dtypes)
+
+    def run(self, folder: Path) -> None:
+        """See `Job.run`."""
+        rows: list[Row] = []
+        for name, method in self._baselines():
+            self._add(rows, name, method, 1)
+        ours = {"autoregressive": self._ours(NoDrafter(), next(iter(self._growths.values())))}
+        ours |= {name: self._ours(self._drafter, growth) for name, growth in self._growths.items()}
+        for number in self._concurrency:
+            for name, method in ours.items():
+                self._add(rows, f"mmspec {name}", method, number)
+        write(rows, folder)
+        log.info("%s", json.dumps(as_results(rows)))
+
+    def _add(self, rows: list[Row], name: str, method: Method, number: int) -> None:
+        rows.append(measure(name, method, self._prompts, num_concurrent=number, repeats=self._repeats))
+        log.info(
+            "%s x%d: %.1f tokens/s, %.2f tokens per pass",
+            name,
+            number,
+            rows[-1].tokens_per_s,
+            rows[-1].mean_accepted_length,
+        )
+
+    def _ours(self, drafter: Drafter, growth: Growth) -> Method:
+        decoder = TextDecoder(engine=self._models, drafter=drafter, growth=growth, acceptance="shared_noise")
+
+        def run(prompts: Sequence[str]) -> tuple[int, int]:
+            states = [
+                decoder.start(prompt, params=self._params, seed=derive(0, "bench", index), template=self._template)
+                for index, prompt in enumerate(prompts)
+            ]
+            states = decoder.extend(states, max_new_tokens=self._params.max_tokens, until=None)
+            return sum(s.metrics.num_tokens for s in states), sum(s.metrics.num_target_calls for s in states)
+
+        return run
+
+    def _baselines(self) -> list[tuple[str, Method]]:
+        from transformers import AutoModelForCausalLM
+
+        from mmspec.weights import resolve
+
+        methods: list[tuple[str, Method]] = []
+        for dtype in self._baseline_dtypes:
+            model = AutoModelForCausalLM.from_pretrained(resolve(self._models.name), dtype=DTYPES[dtype]).eval()
+            methods.append((f"transformers {dtype}", self._generate(model, {})))
+            methods.append(
+                (f"transformers {dtype} prompt lookup", self._generate(model, {"prompt_lookup_num_tokens": 5}))
+            )
+        return methods
+
+    def _generate(self, model: Any, options: dict[str, Any]) -> Method:
+        def run(prompts: Sequence[str]) -> tuple[int, int]:
+            written = 0
+            for prompt in prompts:
+                ids = torch.tensor([self._models.encode(self._template.render(self._models.tokenizer, prompt))])
+                num = self._params.max_tokens
+                output = model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=False,
+                    max_new_tokens=num,
+                    min_new_tokens=num,
+                    **options,
+                )
+                written += output.shape[1] - ids.shape[1]
+            return written, 0
+
+        return run

@@ -1,0 +1,94 @@
+"""Benchmark rows, measurements for planning, and the jobs around them on tiny models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mmspec.errors import InputError
+from mmspec.text.bench import as_table, measure
+from mmspec.text.drafters.small_lm import SmallLMDrafter
+from mmspec.text.growth import FixedGrowth, PayingGrowth, RoundRecord
+from mmspec.text.planned import PlannedGrowth
+from mmspec.text.prompt import CompletionTemplate
+from mmspec.text.tiny import TinyModels
+from mmspec.text.tune import summarise
+from pipelines.bench_text import BenchText
+from pipelines.tune import Tune
+
+
+def test_acceptance_by_rank_counts_visited_nodes() -> None:
+    """Hand-computed: 3 visited nodes with trials; rank 0 accepted once, rank 1 once, one miss."""
+    records = [
+        RoundRecord(1, 5, 2, 3, 0.2, 1.0, (0, 1), (2, 2, 0)),
+        RoundRecord(1, 5, 2, 1, 0.4, 1.0, (), (2,)),
+        RoundRecord(1, 1, 0, 1, 0.0, 1.0, (), (0,)),
+    ]
+    measured = summarise(records, {1: 1.0})
+    assert measured.acceptance == pytest.approx((1 / 3, 1 / 3))
+    assert measured.draft_s == pytest.approx(0.15)
+    with pytest.raises(InputError, match="nothing to plan"):
+        summarise(records[2:], {1: 1.0})
+
+
+def test_measured_row_counts_every_batch() -> None:
+    """Warm-up is not counted; prompts are used in turn."""
+    seen: list[list[str]] = []
+
+    def method(prompts: list[str]) -> tuple[int, int]:
+        seen.append(list(prompts))
+        return 10, 5
+
+    row = measure("x", method, ["a", "b", "c"], num_concurrent=2, repeats=3)
+    assert seen == [["a", "b"], ["a", "b"], ["c", "a"], ["b", "c"]]
+    assert row.mean_accepted_length == 2.0
+    assert row.lowest <= row.tokens_per_s <= row.highest
+    assert "| x | 2 |" in as_table([row])
+
+
+def test_tuning_writes_a_tree_that_can_be_used(tmp_path: Path) -> None:
+    """The written file builds the planned growth."""
+    Tune(
+        models=TinyModels(seed=0),
+        drafter=SmallLMDrafter(),
+        template=CompletionTemplate("{prompt}"),
+        prompts=["rain"],
+        temperature=0.8,
+        max_tokens=12,
+        start_widths=[3, 2],
+        sizes=[1, 8],
+        repeats=2,
+        tree_depth=4,
+        tree_budget=8,
+        seed=0,
+    ).run(tmp_path)
+    fields = yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8"))
+    assert fields.pop("_target_") == "mmspec.text.planned.PlannedGrowth"
+    assert PlannedGrowth(**fields).budget <= 8
+
+
+def test_benchmark_writes_table_json_and_plot(tmp_path: Path) -> None:
+    """All our modes at two loads, on tiny models, without the baselines."""
+    growth = FixedGrowth(tree_widths=[2, 1], tree_budget=5)
+    auto = PayingGrowth(growth=growth, probe_every=40, min_acceptance=0.0)
+    bench = BenchText(
+        models=TinyModels(seed=0),
+        drafter=SmallLMDrafter(),
+        growths={"tree": growth, "auto": auto},
+        template=CompletionTemplate("{prompt}"),
+        prompts=["rain", "fog"],
+        max_tokens=6,
+        repeats=1,
+        concurrency=[1, 3],
+        baseline_dtypes=[],
+    )
+    bench.run(tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert [(row["method"], row["num_concurrent"]) for row in rows] == [
+        (f"mmspec {mode}", number) for number in (1, 3) for mode in ("autoregressive", "tree", "auto")
+    ]
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+    assert "tokens/s" in (tmp_path / "table.md").read_text(encoding="utf-8")
