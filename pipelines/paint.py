@@ -51,5 +51,7 @@ def _sheet(pictures: list[Image.Image], captions: list[str], columns: int) -> Im
     for k, (picture, words) in enumerate(zip(pictures, captions, strict=True)):
         x, y = k % columns * (side + 4), k // columns * (side + text_height)
         sheet.paste(picture, (x, y))
-        draw.multiline_text((x + 2, y + side + 1), "\n".join(textwrap.wrap(words, 26)[:4]), fill=(20, 20, 20), font_size=9, spacing=0)
+        draw.multiline_text(
+            (x + 2, y + side + 1), "\n".join(textwrap.wrap(words, 26)[:4]), fill=(20, 20, 20), font_size=9, spacing=0
+        )
     return sheet

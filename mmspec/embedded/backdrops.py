@@ -48,7 +48,9 @@ class Pen:
 
     def disc(self, x: float, y: float, rx: float, ry: float, colour: RGB) -> None:
         """A filled ellipse."""
-        self.draw.ellipse(((x - rx) * self.side, (y - ry) * self.side, (x + rx) * self.side, (y + ry) * self.side), fill=colour)
+        self.draw.ellipse(
+            ((x - rx) * self.side, (y - ry) * self.side, (x + rx) * self.side, (y + ry) * self.side), fill=colour
+        )
 
     def glow(self, x: float, y: float, radius: float, colour: RGB, strength: float) -> None:
         """A soft light that fades to nothing at `radius`."""
@@ -95,7 +97,9 @@ def _sky(time: str, weather: str, side: int, horizon: float, rng: np.random.Gene
     strip.putpixel((0, 1), bottom)
     down = round(side * horizon)
     image = Image.new("RGB", (side, side), bottom)
-    image.paste(strip.resize((side, 2 * down), Image.Resampling.BILINEAR).crop((0, down // 2, side, down // 2 + down)), (0, 0))
+    image.paste(
+        strip.resize((side, 2 * down), Image.Resampling.BILINEAR).crop((0, down // 2, side, down // 2 + down)), (0, 0)
+    )
     return image
 
 
@@ -202,8 +206,17 @@ def _mountains(pen: Pen) -> None:
             pen.polygon([(x - wide, foot), peak, (x + wide, foot)], tone)
             pen.polygon([peak, (x + wide, foot), (x + 0.15 * wide, foot)], shade)
             cap, snow = 0.34, pen.lit((240, 244, 252))
-            pen.polygon([(x - wide * cap, h - tall * (1 - cap)), peak, (x + wide * cap, h - tall * (1 - cap)),
-                         (x + wide * 0.12, h - tall * 0.76), (x, h - tall * 0.6), (x - wide * 0.14, h - tall * 0.74)], snow)
+            pen.polygon(
+                [
+                    (x - wide * cap, h - tall * (1 - cap)),
+                    peak,
+                    (x + wide * cap, h - tall * (1 - cap)),
+                    (x + wide * 0.12, h - tall * 0.76),
+                    (x, h - tall * 0.6),
+                    (x - wide * 0.14, h - tall * 0.74),
+                ],
+                snow,
+            )
     pen.ridge(h + 0.05, 0.06, 1.0, pen.lit((108, 138, 84)), 3)
 
 
@@ -211,12 +224,30 @@ def _space(pen: Pen) -> None:
     rng = pen.rng
     nebula: list[RGB] = [(120, 40, 160), (40, 70, 190), (190, 50, 120), (30, 130, 150)]
     for _ in range(4):
-        pen.glow(float(rng.uniform(0, 1)), float(rng.uniform(0, 1)), float(rng.uniform(0.3, 0.5)), nebula[int(rng.integers(4))], 0.55)
+        pen.glow(
+            float(rng.uniform(0, 1)),
+            float(rng.uniform(0, 1)),
+            float(rng.uniform(0.3, 0.5)),
+            nebula[int(rng.integers(4))],
+            0.55,
+        )
     for _ in range(50):
         r = float(rng.uniform(0.004, 0.009))
-        pen.disc(float(rng.uniform(0, 1)), float(rng.uniform(0, 1)), r, r, mix((120, 120, 180), (255, 255, 250), float(rng.uniform(0.3, 1))))
-    x, y = (float(rng.uniform(0.05, 0.28)) if rng.random() < 0.5 else float(rng.uniform(0.72, 0.95))), float(rng.uniform(0.06, 0.24))
-    radius, colour = float(rng.uniform(0.08, 0.16)), jitter(rng, [(216, 132, 70), (90, 170, 210), (200, 90, 110)][int(rng.integers(3))])
+        pen.disc(
+            float(rng.uniform(0, 1)),
+            float(rng.uniform(0, 1)),
+            r,
+            r,
+            mix((120, 120, 180), (255, 255, 250), float(rng.uniform(0.3, 1))),
+        )
+    x, y = (
+        (float(rng.uniform(0.05, 0.28)) if rng.random() < 0.5 else float(rng.uniform(0.72, 0.95))),
+        float(rng.uniform(0.06, 0.24)),
+    )
+    radius, colour = (
+        float(rng.uniform(0.08, 0.16)),
+        jitter(rng, [(216, 132, 70), (90, 170, 210), (200, 90, 110)][int(rng.integers(3))]),
+    )
     pen.disc(x, y, radius, radius, colour)
     pen.disc(x + radius * 0.15, y + radius * 0.12, radius * 0.82, radius * 0.82, scale(colour, 0.82))
 
@@ -231,7 +262,9 @@ def _village(pen: Pen) -> None:
         x = x + float(rng.uniform(-0.03, 0.03))
         w, tall, foot = float(rng.uniform(0.06, 0.08)), float(rng.uniform(0.09, 0.13)), h + 0.06 + 0.05 * abs(x - 0.5)
         pen.box(x - w, foot - tall, x + w, foot, pen.lit((232, 218, 192)))
-        pen.polygon([(x - w - 0.02, foot - tall), (x + w + 0.02, foot - tall), (x, foot - tall - 0.09)], pen.lit((176, 74, 56)))
+        pen.polygon(
+            [(x - w - 0.02, foot - tall), (x + w + 0.02, foot - tall), (x, foot - tall - 0.09)], pen.lit((176, 74, 56))
+        )
         window = (255, 214, 110) if lamps else pen.lit((96, 112, 132))
         pen.box(x - w * 0.55, foot - tall * 0.72, x - w * 0.1, foot - tall * 0.3, window)
         pen.box(x + w * 0.2, foot - tall * 0.6, x + w * 0.6, foot, pen.lit((110, 76, 54)))
@@ -277,10 +310,26 @@ def _volcano(pen: Pen) -> None:
     rock, lava = pen.lit((92, 74, 76)), (255, 110, 30)
     pen.glow(x, top, 0.34, lava, 0.75)
     for k in range(3):
-        pen.disc(x + float(rng.uniform(-0.05, 0.05)), top - 0.06 - 0.06 * k, 0.07 + 0.02 * k, 0.045, mix(rock, (150, 140, 150), 0.4))
+        pen.disc(
+            x + float(rng.uniform(-0.05, 0.05)),
+            top - 0.06 - 0.06 * k,
+            0.07 + 0.02 * k,
+            0.045,
+            mix(rock, (150, 140, 150), 0.4),
+        )
     pen.polygon([(x - 0.46, h + 0.05), (x - 0.08, top), (x + 0.08, top), (x + 0.46, h + 0.05)], rock)
     pen.polygon([(x + 0.02, top), (x + 0.08, top), (x + 0.46, h + 0.05), (x + 0.18, h + 0.05)], scale(rock, 0.78))
-    pen.polygon([(x - 0.07, top), (x + 0.06, top), (x + 0.03, top + 0.12), (x + 0.05, h), (x - 0.03, h), (x - 0.01, top + 0.15)], lava)
+    pen.polygon(
+        [
+            (x - 0.07, top),
+            (x + 0.06, top),
+            (x + 0.03, top + 0.12),
+            (x + 0.05, h),
+            (x - 0.03, h),
+            (x - 0.01, top + 0.15),
+        ],
+        lava,
+    )
     pen.box(0, h + 0.03, 1, 1, pen.lit((66, 54, 58)))
     for _ in range(5):
         y, lx = float(rng.uniform(h + 0.08, 0.96)), float(rng.uniform(-0.1, 0.9))

@@ -7,18 +7,32 @@ when asked for, so that synonyms can be tested on words that no model saw.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from mmspec.embedded.scenes import ABOVE, Prop, Scene
 from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, SIZES, TIMES, WEATHERS, Term
 
-_STYLES = ("", "", "", "", "", "concept art of ", "a painting of ", "an illustration of ", "a picture of ", "digital art, ")
+_STYLES = (
+    "",
+    "",
+    "",
+    "",
+    "",
+    "concept art of ",
+    "a painting of ",
+    "an illustration of ",
+    "a picture of ",
+    "digital art, ",
+)
 _QUALITY = ("", "", "", ", concept art", ", detailed", ", matte painting", ", digital art")
 _PLURALE_TANTUM = frozenset({"glasses", "sunglasses"})
 _BARE_PLACES = frozenset(
     "space,outer space,deep space,mountains,snowy mountains,rocky peaks,sand dunes,dunes,open water,ruins,ancient ruins,"
-    "broken columns,woods,waves of the sea,starry space,sahara,highlands,alps,void among the stars,crumbling ruins".split(",")
+    "broken columns,woods,waves of the sea,starry space,sahara,highlands,alps,void among the stars,crumbling ruins".split(
+        ","
+    )
 )
 _BEFORE_NOUN = frozenset({"rainy", "snowy", "foggy", "misty", "stormy"})
 
@@ -59,7 +73,12 @@ def caption(scene: Scene, rng: np.random.Generator, *, held_out: bool = False, c
     elif not where:
         sentence = f"{things} {front}{tail}"
     else:
-        forms = (f"{things} in {where} {tail}", f"{where} {tail} with {things}", f"{things}, {where}, {tail}", f"{tail}, {things} in {where}")
+        forms = (
+            f"{things} in {where} {tail}",
+            f"{where} {tail} with {things}",
+            f"{things}, {where}, {tail}",
+            f"{tail}, {things} in {where}",
+        )
         sentence = forms[int(rng.choice(4, p=(0.5, 0.2, 0.2, 0.1)))]
     sentence = " ".join(sentence.replace(" ,", ",").split()).strip(" ,")
     style = _STYLES[int(rng.integers(len(_STYLES)))]
@@ -172,7 +191,9 @@ def _keyword_list(place: str, time: str, weather: str, props: list[str], rng: np
 
 
 def _with_article(words: str, rng: np.random.Generator | None) -> str:
-    if words in _BARE_PLACES or words.split()[0] in ("snowy", "rainy", "foggy", "misty", "stormy") and words.split(" ", 1)[1] in _BARE_PLACES:
+    if words in _BARE_PLACES or (
+        words.split()[0] in ("snowy", "rainy", "foggy", "misty", "stormy") and words.split(" ", 1)[1] in _BARE_PLACES
+    ):
         return words
     if words in ("sea", "ocean", "open sea", "cosmos", "seaside", "high seas"):
         return f"the {words}"
@@ -188,17 +209,25 @@ def _join(props: list[str], rng: np.random.Generator) -> str:
 def _swap_scene(scene: Scene, kind: str, rng: np.random.Generator) -> Swap:
     table = {"place": PLACES, "time": TIMES, "weather": WEATHERS}[kind]
     current = getattr(scene, kind)
-    fits = [k for k in table if k != current and (kind != "place" or (k in INDOOR_PLACES) == (current in INDOOR_PLACES))]
-    changed = replace(scene, **{kind: fits[int(rng.integers(len(fits)))]})
+    fits = [
+        k for k in table if k != current and (kind != "place" or (k in INDOOR_PLACES) == (current in INDOOR_PLACES))
+    ]
+    attributes = {"place": scene.place, "time": scene.time, "weather": scene.weather}
+    attributes[kind] = fits[int(rng.integers(len(fits)))]
+    changed = Scene(attributes["place"] or scene.place, attributes["time"], attributes["weather"], scene.props)
     return Swap(changed, kind, phrases(scene, rng=rng)[kind][0], phrases(changed, rng=rng)[kind][0])
 
 
 def _swap_prop(scene: Scene, kind: str, rng: np.random.Generator) -> Swap:
-    having = [i for i, p in enumerate(scene.props) if (kind != "colour" or p.colour) and (kind != "position" or p.position in POSITIONS and p.count == 1)]
+    having = [
+        i
+        for i, p in enumerate(scene.props)
+        if (kind != "colour" or p.colour) and (kind != "position" or (p.position in POSITIONS and p.count == 1))
+    ]
     index = having[int(rng.integers(len(having)))]
     prop = scene.props[index]
     present = {p.noun for p in scene.props}
-    options: dict[str, list] = {
+    options: dict[str, list[Any]] = {
         "prop": [noun for noun in NOUNS if noun not in present],
         "colour": [colour for colour in COLOURS if colour != prop.colour],
         "count": [count for count in COUNTS if count != prop.count],
@@ -208,7 +237,9 @@ def _swap_prop(scene: Scene, kind: str, rng: np.random.Generator) -> Swap:
     value = options[kind][int(rng.integers(len(options[kind])))]
     changed = replace(prop, **{field: value})
     props = tuple(changed if i == index else p for i, p in enumerate(scene.props))
-    return Swap(Scene(scene.place, scene.time, scene.weather, props), kind, _phrase_of(prop, kind), _phrase_of(changed, kind))
+    return Swap(
+        Scene(scene.place, scene.time, scene.weather, props), kind, _phrase_of(prop, kind), _phrase_of(changed, kind)
+    )
 
 
 def _phrase_of(prop: Prop, kind: str) -> str:

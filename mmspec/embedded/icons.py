@@ -11,6 +11,7 @@ import io
 import json
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFilter
@@ -82,7 +83,7 @@ def pack(icon_sets: Path, out: Path = _DATA / "icons.png") -> Image.Image:
     return sheet
 
 
-def _rasterise(noun: Noun, sets: dict[str, dict]) -> Image.Image:
+def _rasterise(noun: Noun, sets: dict[str, Any]) -> Image.Image:
     from resvg_py import svg_to_bytes
 
     set_name, _, name = noun.icon.partition(":")

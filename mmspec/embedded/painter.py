@@ -82,10 +82,14 @@ class Painter:
         if scene.place != "space" and prop.position != ABOVE:
             _shadow(canvas, left, top + icon.height, icon.width)
         light = AMBIENT[scene.time or scene.place]
-        lit = Image.merge("RGBA", [
-            band.point([min(255, int(v * (0.5 + 0.5 * gain))) for v in range(256)])
-            for band, gain in zip(icon.split()[:3], light, strict=True)
-        ] + [icon.getchannel("A")])
+        lit = Image.merge(
+            "RGBA",
+            [
+                band.point([min(255, int(v * (0.5 + 0.5 * gain))) for v in range(256)])
+                for band, gain in zip(icon.split()[:3], light, strict=True)
+            ]
+            + [icon.getchannel("A")],
+        )
         canvas.paste(lit, (left, top), lit)
         size = self.size
         return (left / size, top / size, (left + icon.width) / size, (top + icon.height) / size)
@@ -93,6 +97,6 @@ class Painter:
 
 def _shadow(canvas: Image.Image, left: int, bottom: int, width: int) -> None:
     height = max(3, width // 6)
-    y, x = np.mgrid[-1:1:height * 1j, -1:1:width * 1j]
+    y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
     alpha = (np.clip(1 - x * x - y * y, 0, 1) * 120).astype(np.uint8)
     canvas.paste((0, 0, 0), (left, bottom - height // 2), Image.fromarray(alpha))

@@ -18,8 +18,18 @@ AMBIENT: dict[str, tuple[float, float, float]] = {
     "space": (0.92, 0.92, 1.0),
     "cave": (0.78, 0.74, 0.72),
 }
-OVERCAST: dict[str, RGB] = {"dawn": (172, 164, 170), "noon": (160, 170, 182), "dusk": (122, 84, 98), "night": (24, 28, 44)}
-HAZE: dict[str, RGB] = {"dawn": (228, 214, 210), "noon": (216, 223, 230), "dusk": (192, 152, 154), "night": (88, 95, 120)}
+OVERCAST: dict[str, RGB] = {
+    "dawn": (172, 164, 170),
+    "noon": (160, 170, 182),
+    "dusk": (122, 84, 98),
+    "night": (24, 28, 44),
+}
+HAZE: dict[str, RGB] = {
+    "dawn": (228, 214, 210),
+    "noon": (216, 223, 230),
+    "dusk": (192, 152, 154),
+    "night": (88, 95, 120),
+}
 
 
 def mix(a: RGB, b: RGB, share: float) -> RGB:
@@ -35,4 +45,5 @@ def scale(a: RGB, gains: tuple[float, float, float] | float) -> RGB:
 
 def jitter(rng: np.random.Generator, a: RGB, amount: int = 12) -> RGB:
     """The colour moved at random by up to `amount` per channel."""
-    return tuple(int(min(255, max(0, x + rng.integers(-amount, amount + 1)))) for x in a)  # type: ignore[return-value]
+    moved = [min(255, max(0, x + int(rng.integers(-amount, amount + 1)))) for x in a]
+    return (moved[0], moved[1], moved[2])

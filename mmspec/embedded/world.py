@@ -46,16 +46,33 @@ def _terms(*terms: Term) -> dict[str, Term]:
 PLACES = _terms(
     Term(
         "neon city",
-        ("neon city", "cyberpunk city", "cyberpunk street", "neon-lit street", "neon street", "futuristic city street",
-         "city street with neon signs"),
+        (
+            "neon city",
+            "cyberpunk city",
+            "cyberpunk street",
+            "neon-lit street",
+            "neon street",
+            "futuristic city street",
+            "city street with neon signs",
+        ),
         ("futuristic metropolis", "downtown avenue with glowing billboards", "cyberpunk alley"),
     ),
-    Term("forest", ("forest", "woods", "woodland", "dense forest", "forest clearing", "pine forest"), ("jungle", "grove")),
+    Term(
+        "forest", ("forest", "woods", "woodland", "dense forest", "forest clearing", "pine forest"), ("jungle", "grove")
+    ),
     Term("desert", ("desert", "sand dunes", "sandy desert", "dunes"), ("sahara", "arid wasteland")),
     Term("sea", ("sea", "ocean", "open sea", "open water", "waves of the sea"), ("seaside", "high seas")),
-    Term("mountains", ("mountains", "mountain range", "rocky peaks", "mountain valley", "snowy mountains"), ("alps", "highlands")),
+    Term(
+        "mountains",
+        ("mountains", "mountain range", "rocky peaks", "mountain valley", "snowy mountains"),
+        ("alps", "highlands"),
+    ),
     Term("space", ("space", "outer space", "deep space", "cosmos", "starry space"), ("galaxy", "void among the stars")),
-    Term("village", ("village", "small village", "old village", "village with cottages", "small town"), ("hamlet", "countryside settlement")),
+    Term(
+        "village",
+        ("village", "small village", "old village", "village with cottages", "small town"),
+        ("hamlet", "countryside settlement"),
+    ),
     Term("cave", ("cave", "dark cave", "cavern", "underground cave"), ("grotto", "underground chamber")),
     Term("ruins", ("ruins", "ancient ruins", "ruined temple", "broken columns"), ("crumbling ruins", "fallen temple")),
     Term("volcano", ("volcano", "lava field", "volcanic land", "fiery volcano"), ("erupting mountain", "land of lava")),
@@ -63,17 +80,27 @@ PLACES = _terms(
 
 TIMES = _terms(
     Term("dawn", ("at dawn", "at sunrise", "in the early morning"), ("at daybreak", "at first light")),
-    Term("noon", ("at noon", "at midday", "in bright daylight", "by day"), ("in the afternoon sun", "in full sunshine")),
+    Term(
+        "noon", ("at noon", "at midday", "in bright daylight", "by day"), ("in the afternoon sun", "in full sunshine")
+    ),
     Term("dusk", ("at dusk", "at sunset", "in the evening"), ("at twilight", "at sundown")),
     Term("night", ("at night", "at midnight", "by night"), ("in the dark of night", "after dark")),
 )
 
 WEATHERS = _terms(
     Term("clear", ("under a clear sky", "in clear weather", "with a cloudless sky"), ("in fair weather",)),
-    Term("rain", ("in the rain", "on a rainy day", "with rain falling", "rainy", "in heavy rain"), ("in a downpour", "drizzling")),
+    Term(
+        "rain",
+        ("in the rain", "on a rainy day", "with rain falling", "rainy", "in heavy rain"),
+        ("in a downpour", "drizzling"),
+    ),
     Term("snow", ("in the snow", "with snow falling", "snowy", "in snowy weather"), ("in a blizzard", "snowfall")),
     Term("fog", ("in the fog", "foggy", "in thick mist", "misty"), ("shrouded in haze", "on a hazy day")),
-    Term("storm", ("in a storm", "in a thunderstorm", "with lightning", "stormy"), ("under a thundery sky", "in a tempest")),
+    Term(
+        "storm",
+        ("in a storm", "in a thunderstorm", "with lightning", "stormy"),
+        ("under a thundery sky", "in a tempest"),
+    ),
 )
 
 SIZES = _terms(

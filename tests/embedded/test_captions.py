@@ -66,7 +66,9 @@ def test_a_swap_changes_exactly_one_attribute() -> None:
         seen.add(swapped.kind)
         changed = [f for f in ("place", "time", "weather") if getattr(scene, f) != getattr(swapped.scene, f)]
         for before, after in zip(scene.props, swapped.scene.props, strict=True):
-            changed += [f for f in ("noun", "colour", "count", "size", "position") if getattr(before, f) != getattr(after, f)]
+            changed += [
+                f for f in ("noun", "colour", "count", "size", "position") if getattr(before, f) != getattr(after, f)
+            ]
         assert changed == [{"prop": "noun"}.get(swapped.kind, swapped.kind)]
         assert swapped.true_phrase != swapped.false_phrase
     assert seen == {"place", "time", "weather", "prop", "colour", "count", "position"}

@@ -11,6 +11,7 @@ from mmspec.errors import InputError
 
 @pytest.fixture(scope="module")
 def painter() -> Painter:
+    """One painter for all tests: its overlays take a moment."""
     return Painter(64)
 
 
