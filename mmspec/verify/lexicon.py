@@ -6,6 +6,7 @@ city") or one kind of thing ("a dragon"). All other entries of its kind are its 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from mmspec.types import ClaimKind
 __all__ = ["Attribute", "Entry", "Lexicon", "words_of"]
 
 
+@functools.lru_cache(maxsize=4096)
 def words_of(text: str) -> tuple[str, ...]:
     """Lower-case words of a phrase; hyphens separate.
 
@@ -66,6 +68,7 @@ class Lexicon:
     attributes: tuple[Attribute, ...] = ()
     nothing: str = "an empty scene"
     _by_form: dict[tuple[str, ...], Entry] = field(init=False, repr=False, compare=False)
+    _opponents: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_form: dict[tuple[str, ...], Entry] = {}
@@ -77,6 +80,12 @@ class Lexicon:
                         f"{form!r} means both {by_form[words].phrase!r} and {entry.phrase!r} in the lexicon"
                     )
         object.__setattr__(self, "_by_form", by_form)
+        object.__setattr__(self, "_opponents", {entry.phrase: self._opponents_of(entry) for entry in self.entries})
+
+    def _opponents_of(self, entry: Entry) -> tuple[str, ...]:
+        others = [other.phrase for other in self.entries if other.kind is entry.kind and other is not entry]
+        nothing = [self.nothing] if entry.kind is ClaimKind.PROP else []
+        return tuple(dict.fromkeys([*entry.confusable, *others, *nothing]))
 
     def entry(self, words: tuple[str, ...]) -> Entry | None:
         """The entry that these very words mean."""
@@ -89,9 +98,7 @@ class Lexicon:
 
     def opponents(self, entry: Entry) -> tuple[str, ...]:
         """Phrases of the same kind that are not `entry`, the confusable ones first."""
-        others = [other.phrase for other in self.entries if other.kind is entry.kind and other is not entry]
-        nothing = [self.nothing] if entry.kind is ClaimKind.PROP else []
-        return tuple(dict.fromkeys([*entry.confusable, *others, *nothing]))
+        return self._opponents[entry.phrase]
 
     def attributes_of(self, kind: ClaimKind) -> Iterable[Attribute]:
         """The attributes of one kind."""

@@ -7,6 +7,7 @@ Legend: `p` phrases, `w` width of the sentence encoder.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Question:
     left_out: tuple[int, ...] = ()
 
 
+@functools.cache
 def synonyms() -> dict[str, dict[str, tuple[str, ...]]]:
     """For place, time, weather and prop: the training phrases of every term, the plain one first."""
     out: dict[str, dict[str, tuple[str, ...]]] = {"place": {}, "time": {}, "weather": {}, "prop": {}}

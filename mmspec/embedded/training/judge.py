@@ -1,0 +1,181 @@
+"""Training of the judge on painted scenes and previews of known contents.
+
+Knows scenes as data and pictures; knows no words. Legend: `n` pictures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from mmspec.embedded.judge import Judge, Reading
+from mmspec.embedded.scenes import Scene
+from mmspec.embedded.training.clip import degrade
+from mmspec.embedded.training.loop import Task
+from mmspec.embedded.training.optimiser import Optimiser
+from mmspec.embedded.training.previews import KnownPreviews
+from mmspec.embedded.training.scenes import PaintedScenes, scene_at
+from mmspec.embedded.training.sheet import contact_sheet
+from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
+from mmspec.seeding import generator
+
+__all__ = ["JudgeTask"]
+
+_SIZE = 64
+_TABLES = {"place": list(PLACES), "time": list(TIMES), "weather": list(WEATHERS)}
+_NOUNS = list(NOUNS)
+_IGNORED = -100
+
+
+class JudgeTask(Task):
+    """Cross-entropy of every head; `preview_share` of a batch are `previews`, at the judge's size."""
+
+    def __init__(
+        self,
+        model: Judge,
+        *,
+        pictures: PaintedScenes,
+        held_out: PaintedScenes,
+        previews: KnownPreviews,
+        preview_share: float,
+        batch_size: int,
+        learning_rate: float,
+        seed: int,
+    ) -> None:
+        self._model = model.to(memory_format=torch.channels_last)
+        self._pictures = pictures
+        self._held_out = held_out
+        self._previews = previews
+        self._num_previews = round(preview_share * batch_size)
+        self._batch_size = batch_size
+        self._seed = seed
+        self._optimiser = Optimiser(
+            model, learning_rate=learning_rate, weight_decay=0.02, betas=(0.9, 0.98), average_decay=0.998
+        )
+
+    def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
+        """Sum over the heads of one batch."""
+        pixels, scenes = self._draw_batch(generator(self._seed, "judge-batch", step))
+        with torch.autocast("cpu", torch.bfloat16):
+            reading = self._model(pixels.contiguous(memory_format=torch.channels_last))
+        return self._loss(_float(reading), scenes)
+
+    def _draw_batch(self, draw: torch.Generator) -> tuple[Tensor, list[Scene]]:
+        chosen = (
+            torch.randperm(len(self._pictures), generator=draw)[: self._batch_size - self._num_previews].sort().values
+        )
+        rows = torch.randint(len(self._previews), (self._num_previews,), generator=draw)
+        painted = degrade(self._pictures.batch(chosen).float().div(255), draw, size=_SIZE)
+        scenes = [scene_at(self._pictures.seed, int(k)) for k in chosen]
+        scenes += [scene_at(self._previews.seed, int(k)) for k in self._previews.indices[rows]]
+        return torch.cat([painted, self._previews.pictures[rows].float().div(255)]), scenes
+
+    def _loss(self, reading: Reading, scenes: list[Scene]) -> tuple[Tensor, dict[str, float]]:
+        parts = {
+            kind: functional.cross_entropy(reading.scene[kind], _scene_labels(kind, scenes), ignore_index=_IGNORED)
+            for kind in _TABLES
+        }
+        parts["noun"] = _noun_loss(reading.nouns, scenes)
+        pictures, nouns, labels = _thing_labels(scenes)
+        if len(pictures):
+            found = self._model.attributes(reading, pictures, nouns)
+            for kind, target in labels.items():
+                if (target != _IGNORED).any():
+                    parts[kind] = functional.cross_entropy(getattr(found, kind), target, ignore_index=_IGNORED)
+        return torch.stack(list(parts.values())).sum(), {kind: float(part.detach()) for kind, part in parts.items()}
+
+    def update(self, scale: float) -> None:
+        """One AdamW step."""
+        self._optimiser.step(scale)
+
+    def state(self) -> dict[str, Any]:
+        """The optimiser holds everything."""
+        return self._optimiser.state()
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._optimiser.load(state)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy of every head on held-out paintings, and of place, time, weather and nouns on the previews."""
+        with self._optimiser.averaged():
+            self._model.eval()
+            paintings = self._held_out.batch(torch.arange(len(self._held_out))).float().div(255)
+            small = functional.interpolate(paintings, size=(_SIZE, _SIZE), mode="area")
+            figures = self._accuracy(small, [scene_at(self._held_out.seed, k) for k in range(len(small))])
+            self._model.train()
+        return figures
+
+    def _accuracy(self, pixels: Tensor, scenes: list[Scene]) -> dict[str, float]:
+        readings = [self._model(part) for part in pixels.split(100)]
+        reading = Reading(
+            {kind: torch.cat([r.scene[kind] for r in readings]) for kind in _TABLES},
+            torch.cat([r.nouns for r in readings]),
+            torch.cat([r.cells for r in readings]),
+        )
+        figures = {kind: _right(reading.scene[kind], _scene_labels(kind, scenes)) for kind in _TABLES}
+        present = _present(scenes)
+        seen = reading.nouns[:, :-1] > reading.nouns[:, -1:]
+        figures["noun_recall"] = float(seen[present].float().mean())
+        figures["noun_false"] = float((seen & ~present).float().sum(1).mean())
+        pictures, nouns, labels = _thing_labels(scenes)
+        found = self._model.attributes(reading, pictures, nouns)
+        return figures | {kind: _right(getattr(found, kind), target) for kind, target in labels.items()}
+
+    def sheet(self) -> Image.Image:
+        """Pictures of a batch as the tower sees them."""
+        return contact_sheet(self._draw_batch(generator(self._seed, "judge-sheet"))[0][:32], num_columns=8, tile=96)
+
+    def export(self, folder: Path) -> None:
+        """Write the averaged model."""
+        with self._optimiser.averaged():
+            self._model.save_pretrained(folder)
+
+
+def _float(reading: Reading) -> Reading:
+    return Reading({k: v.float() for k, v in reading.scene.items()}, reading.nouns.float(), reading.cells.float())
+
+
+def _scene_labels(kind: str, scenes: list[Scene]) -> Tensor:
+    values = [getattr(scene, kind) for scene in scenes]
+    return torch.tensor([_IGNORED if value is None else _TABLES[kind].index(value) for value in values])
+
+
+def _present(scenes: list[Scene]) -> Tensor:
+    present = torch.zeros(len(scenes), len(_NOUNS), dtype=torch.bool)
+    for n, scene in enumerate(scenes):
+        present[n, [_NOUNS.index(prop.noun) for prop in scene.props]] = True
+    return present
+
+
+def _noun_loss(logits: Tensor, scenes: list[Scene]) -> Tensor:
+    """Everything present beats nothing, nothing beats everything absent."""
+    present = _present(scenes)
+    above = logits[:, :-1] - logits[:, -1:]
+    missed = functional.softplus(-above[present]).sum()
+    invented = functional.softplus(above.masked_fill(present, -torch.inf)).sum()
+    return (missed + invented) / len(scenes)
+
+
+def _thing_labels(scenes: list[Scene]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """For every prop: its picture, its noun, and colour, count and position where the picture shows them."""
+    rows = []
+    for n, scene in enumerate(scenes):
+        for prop in scene.props:
+            colour = _IGNORED if prop.colour is None else list(COLOURS).index(prop.colour)
+            placed = prop.count == 1 and prop.position in POSITIONS
+            position = list(POSITIONS).index(prop.position) if placed else _IGNORED
+            rows.append((n, _NOUNS.index(prop.noun), colour, list(COUNTS).index(prop.count), position))
+    table = torch.tensor(rows, dtype=torch.long).reshape(-1, 5)
+    return table[:, 0], table[:, 1], {"colour": table[:, 2], "count": table[:, 3], "position": table[:, 4]}
+
+
+def _right(logits: Tensor, labels: Tensor) -> float:
+    asked = labels != _IGNORED
+    return float((logits[asked].argmax(1) == labels[asked]).float().mean())
