@@ -83,7 +83,7 @@ class TextDecoder:
             engine_state=engine_state,
             draft_state=draft_state,
             acceptance=self._acceptance(params, seed),
-            processors=Processors(params, end_ids=self.models.end_ids),
+            processors=Processors(params, end_ids=self.models.end_ids, constraint=self.models.constraint(params)),
             num_draft_failures=failures,
         )
 

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from mmspec.errors import InputError, WeightsError
+from mmspec.text.constraints import Constraint, grammar_tokenizer
 from mmspec.text.engine import HFEngine, TextEngine
+from mmspec.text.types import SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class LanguageModels:
         self.num_token_ids = len(self.tokenizer)
         self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
         self.end_ids = end_ids
+        self._grammar_tokenizer: Any = None
         self.draft_engine: TextEngine | None = None
         self.pairing: PairingReport | None = None
         if draft_model_path is not None:
@@ -85,6 +88,16 @@ class LanguageModels:
     def decode(self, ids: list[int]) -> str:
         """Text of ids, special tokens left out."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def constraint(self, params: SamplingParams) -> Constraint | None:
+        """The grammar that `params` asks for, in this tokenizer's ids. Raises `InputError` for a bad one."""
+        if params.json_schema is None and params.regex is None:
+            return None
+        if self._grammar_tokenizer is None:
+            self._grammar_tokenizer = grammar_tokenizer(self.tokenizer, self.end_ids)
+        if params.regex is not None:
+            return Constraint("regex", params.regex, tokenizer=self._grammar_tokenizer)
+        return Constraint("json_schema", str(params.json_schema), tokenizer=self._grammar_tokenizer)
 
     def _load_draft(self, folder: Path, engine: str, dtype: str, quantize: str, num_target_parameters: int) -> None:
         tokenizer = _load_tokenizer(folder)

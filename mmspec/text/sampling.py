@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from mmspec.errors import InputError, ModelError
 from mmspec.seeding import generator
+from mmspec.text.constraints import Constraint
 from mmspec.text.types import SamplingParams, Trial
 
 NUCLEUS_PROBE = 256
@@ -29,9 +30,11 @@ NUCLEUS_PROBE = 256
 class Processors:
     """Turns a node's logits into its final scores. Built once per request."""
 
-    def __init__(self, params: SamplingParams, *, end_ids: Sequence[int]) -> None:
+    def __init__(self, params: SamplingParams, *, end_ids: Sequence[int], constraint: Constraint | None = None) -> None:
         self._params = params
-        self._end_ids = torch.tensor(sorted({*end_ids, *params.stop_token_ids}), dtype=torch.int64)
+        self._constraint = constraint
+        self.end_ids = frozenset({*end_ids, *params.stop_token_ids})
+        self._end_ids = torch.tensor(sorted(self.end_ids), dtype=torch.int64)
         self._bias_ids = torch.tensor([token for token, _ in params.logit_bias], dtype=torch.int64)
         self._bias = torch.tensor([bias for _, bias in params.logit_bias], dtype=torch.float32)
 
@@ -52,9 +55,21 @@ class Processors:
         scores = self._penalise(scores, prompt_ids, text_ids)
         if len(text_ids) < params.min_new_tokens:
             scores = scores.index_fill(0, self._end_ids, -torch.inf)
+        if self._constraint is not None:
+            scores = self._constrained(scores, self._constraint.allowed(text_ids), len(text_ids))
         if params.temperature > 0:
             scores = filter_scores(scores / params.temperature, params)
         return scores
+
+    @staticmethod
+    def _constrained(scores: Tensor, allowed: Tensor, position: int) -> Tensor:
+        # Vocabularies are padded: ids that the tokenizer does not have are not allowed.
+        mask = torch.zeros(len(scores), dtype=torch.bool)
+        size = min(len(allowed), len(scores))
+        mask[:size] = allowed[:size]
+        if not mask.any():
+            raise ModelError(f"no token may follow at text position {position}: the constraint cannot be met")
+        return scores.masked_fill(~mask, -torch.inf)
 
     def _penalise(self, scores: Tensor, prompt_ids: Sequence[int], text_ids: Sequence[int]) -> Tensor:
         params = self._params

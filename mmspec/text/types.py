@@ -101,7 +101,8 @@ class SamplingParams:
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 switch those filters off.
     `repetition_penalty` divides (or multiplies) the scores of tokens of prompt and text;
     `frequency_penalty` and `presence_penalty` subtract for tokens of the text alone. `logit_bias` adds to
-    the scores of token ids. `stop` strings end the text and are not part of it.
+    the scores of token ids. `stop` strings end the text and are not part of it. `json_schema` (as JSON
+    text) or `regex` is what the whole text must match.
     Raises `InputError` for a value out of range.
     """
 
@@ -117,6 +118,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
+    json_schema: str | None = None
+    regex: str | None = None
 
     def __post_init__(self) -> None:
         ranges: tuple[tuple[str, float, float, str], ...] = (
@@ -137,6 +140,8 @@ class SamplingParams:
             raise InputError(f"top_p={self.top_p} is out of range: expected more than 0, at most 1")
         if any(not text for text in self.stop):
             raise InputError("stop contains an empty string: every text would end at once")
+        if self.json_schema is not None and self.regex is not None:
+            raise InputError("json_schema and regex are both given: a text follows one grammar")
         for token, bias in self.logit_bias:
             if not math.isfinite(bias) or token < 0:
                 raise InputError(f"logit_bias {token}: {bias} is not a finite number for a token id")

@@ -82,6 +82,7 @@ def _draw(
             log_confidence = entry.log_confidence + math.log(max(confidence, 1e-30))
             num_before = len(builder)
             node = builder.add(entry.node, replace(trial, source=source), log_confidence)
-            if node == num_before:
+            # Nothing follows the end of a text.
+            if node == num_before and trial.token not in request.processors.end_ids:
                 grown.append(Frontier(node, builder.log_confidence(node), (*entry.ranks, rank)))
     return grown
