@@ -52,6 +52,7 @@ class TrainClip(Job):
         shape: ClipShape,
         weights: LossWeights,
         preview_share: float,
+        melted_share: float,
         batch_size: int,
         learning_rate: float,
         seed: int,
@@ -75,6 +76,7 @@ class TrainClip(Job):
         self._training: dict[str, Any] = {
             "weights": weights,
             "preview_share": preview_share,
+            "melted_share": melted_share,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "seed": seed,

@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.clip import ClipShape, build, export, load_trained
 from mmspec.embedded.scenes import Prop, Scene, sample_scene
-from mmspec.embedded.training.clip import ClipTask, LossWeights, QuestionBatch, degrade, margins
+from mmspec.embedded.training.clip import ClipTask, LossWeights, QuestionBatch, degrade, margins, melt
 from mmspec.embedded.training.clip_calibration import KnownMargins, calibrate, known_claims, quality, retrieval
 from mmspec.embedded.training.phrases import NOTHING, PhraseTable, mean_pooled, questions, synonyms
 from mmspec.embedded.training.previews import KnownPreviews, joined, reconstruct
@@ -122,6 +122,7 @@ def _task(bert: Path, table: PhraseTable, painted: PaintedScenes, previews: Know
         previews=previews,
         held_out_previews=previews,
         preview_share=0.3,
+        melted_share=0.3,
     )
 
 
@@ -175,6 +176,19 @@ def test_degraded_pictures_keep_their_range() -> None:
         assert out.shape == (8, 3, size, size)
         assert 0 <= float(out.min()) <= float(out.max()) <= 1
     assert torch.equal(pixels, before)
+
+
+def test_melting_keeps_the_backdrop_and_the_colours() -> None:
+    """Outside the mask nothing changes; inside, pixels move but the palette stays."""
+    pixels = torch.zeros(1, 3, 64, 64)
+    pixels[:, 0, 20:44, 36:60] = 1.0  # a red square
+    masks = torch.zeros(1, 8, 8, dtype=torch.bool)
+    masks[0, 2:6, 4:8] = True
+    out = melt(pixels, masks, torch.Generator().manual_seed(0))
+    assert torch.allclose(out[..., :24], pixels[..., :24], atol=1e-6)
+    assert float((out - pixels).abs().mean()) > 0.02
+    assert float(out[:, 1:].max()) == pytest.approx(0.0, abs=1e-6)
+    assert float(out.max()) <= 1 + 1e-6
 
 
 def test_reconstructions_know_their_scenes(painted: PaintedScenes) -> None:

@@ -42,6 +42,7 @@ def test_training_leaves_a_calibrated_folder(tmp_path: Path, monkeypatch: pytest
         shape=ClipShape(32, 8, (1, 1, 1, 1), 16, context_length=12),
         weights=LossWeights(),
         preview_share=0.4,
+        melted_share=0.5,
         batch_size=4,
         learning_rate=1e-3,
         seed=0,

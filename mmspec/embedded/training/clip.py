@@ -9,7 +9,7 @@ Legend: `n` pictures, `p` phrases of a step, `q` questions, `o` options, `d` joi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from mmspec.embedded.training.sheet import contact_sheet
 from mmspec.seeding import generator
 from mmspec.verify.calibration import area_under_curve
 
-__all__ = ["ClipTask", "LossWeights", "QuestionBatch", "degrade", "margins"]
+__all__ = ["ClipTask", "LossWeights", "QuestionBatch", "degrade", "margins", "melt"]
 
 _MAX_LOG_SCALE = 4.6052  # logits at most 100 times the cosine, as in CLIP
 _NUM_REFRESH = 24
@@ -87,7 +87,8 @@ class ClipTask(Task):
     """Trains image tower, projection and scale of `model` on painted scenes and on previews of known contents.
 
     `captions` `[m, w]` are sentence embeddings that belong to the first m pictures. `preview_share` of a batch are
-    `previews`, which have the tower's size.
+    `previews`, which have the tower's size. `melted_share` of the paintings have their props melted to blobs of the
+    right colour, as a weak drafter draws them, and then show nothing.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class ClipTask(Task):
         previews: KnownPreviews | None,
         held_out_previews: KnownPreviews | None,
         preview_share: float,
+        melted_share: float,
     ) -> None:
         self._model = model
         model.visual.to(memory_format=torch.channels_last)
@@ -122,6 +124,7 @@ class ClipTask(Task):
         self._text_encoder = text_encoder
         self._previews = previews
         self._held_out_previews = held_out_previews
+        self._melted_share = melted_share
         self._num_previews = round(preview_share * batch_size) if previews is not None else 0
         self._optimiser = Optimiser(
             model, learning_rate=learning_rate, weight_decay=0.02, betas=(0.9, 0.98), average_decay=0.998
@@ -163,6 +166,11 @@ class ClipTask(Task):
         chosen = torch.randperm(limit, generator=draw)[:num_painted].sort().values
         pixels = degrade(self._pictures.batch(chosen).float().div_(255), draw, size=self._shape.image_size)
         scenes = [scene_at(self._pictures.seed, int(k)) for k in chosen]
+        melting = torch.rand(len(chosen), generator=draw) < (0 if captioned else self._melted_share)
+        if melting.any():
+            masks = torch.from_numpy(self._pictures.masks[chosen[melting].numpy()])
+            pixels[melting] = melt(pixels[melting], masks, draw)
+            scenes = [replace(s, props=()) if gone else s for s, gone in zip(scenes, melting.tolist(), strict=True)]
         if self._previews is not None and self._num_previews:
             rows = torch.randint(len(self._previews), (self._num_previews,), generator=draw)
             pixels = torch.cat([pixels, self._previews.pictures[rows].float().div_(255)])
@@ -242,6 +250,23 @@ class ClipTask(Task):
         """Write the averaged model as it ships."""
         with self._optimiser.averaged():
             export(self._model, self._shape, folder, text_encoder=self._text_encoder)
+
+
+def melt(pixels: Tensor, masks: Tensor, draw: torch.Generator) -> Tensor:
+    """Pictures `[n, 3, h, w]` whose props keep colour and place and lose their shape, as a weak drafter draws them.
+
+    Under `masks` `[n, 8, 8]` bool, each picture is stirred: every pixel comes from up to about a fifth of the side away,
+    by a displacement that is smooth over a sixth of the side.
+    """
+    n, _, height, width = pixels.shape
+    coarse = torch.randn(n, 2, 7, 7, generator=draw) * 0.25
+    shift = functional.interpolate(coarse, size=(height, width), mode="bicubic", align_corners=True)
+    cover = functional.interpolate(masks[:, None].to(pixels.dtype), size=(height, width), mode="bilinear")
+    identity = torch.eye(2, 3).expand(n, 2, 3)
+    grid = functional.affine_grid(identity, [n, 3, height, width], align_corners=False)
+    grid = grid + (shift * cover).permute(0, 2, 3, 1)
+    stirred = functional.grid_sample(pixels, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    return torch.lerp(pixels, stirred, (2 * cover).clamp(max=1))
 
 
 def margins(batch: QuestionBatch, kind: str, scores: Tensor, rng: numpy.random.Generator) -> tuple[Tensor, Tensor]:
