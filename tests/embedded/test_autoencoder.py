@@ -57,3 +57,14 @@ def test_frozen_encoder_keeps_its_latents() -> None:
     model.train().decode(model.encode(pictures)).sum().backward()
     stepper.step()
     assert torch.equal(model.eval().encode(pictures), before)
+
+
+def test_encodes_in_low_precision() -> None:
+    """A model wholly in bfloat16 encodes too, and its latents are float32."""
+    model = tiny().eval()
+    pictures = torch.rand(1, 3, 16, 16) * 2 - 1
+    exact = model.encode(pictures)
+    low = torch.nn.Module.to(model, torch.bfloat16).encode(pictures.bfloat16())
+    assert low.dtype == torch.float32
+    # bfloat16 keeps about two and a half digits a layer.
+    torch.testing.assert_close(low, exact, atol=0.2, rtol=0)
