@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mmspec.types import Claim, ClaimScore, Verdict
 
-__all__ = ["denied", "forbidden_claims"]
+__all__ = ["denied", "forbidden_claims", "negated"]
 
 _OPPOSITE = {Verdict.HELD: Verdict.FAILED, Verdict.FAILED: Verdict.HELD}
 
@@ -22,10 +22,22 @@ def forbidden_claims(claims: Sequence[Claim]) -> dict[Claim, Claim]:
     """
     parents = {claim.parent for claim in claims}
     return {
-        replace(claim, phrase=f"no {claim.phrase}", source="prompt", contrasts=(), parent=None): claim
+        replace(claim, phrase=negated(claim.phrase), source="prompt", contrasts=(), parent=None): claim
         for claim in claims
         if claim.phrase not in parents
     }
+
+
+def negated(phrase: str) -> str:
+    """What a person reads: the phrase denied.
+
+    >>> negated("a red robot"), negated("glasses"), negated("in the rain")
+    ('no red robot', 'no glasses', 'not in the rain')
+    """
+    first, _, rest = phrase.partition(" ")
+    if first in ("a", "an"):
+        return f"no {rest}"
+    return f"{'not' if first in ('in', 'at', 'under', 'on', 'with') else 'no'} {phrase}"
 
 
 def denied(score: ClaimScore, claim: Claim) -> ClaimScore:
