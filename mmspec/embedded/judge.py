@@ -21,7 +21,7 @@ from mmspec.embedded.scenes import Scene
 from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 from mmspec.types import Claim, ClaimKind, Verdict
 
-__all__ = ["Attributes", "Judge", "Reading"]
+__all__ = ["Attributes", "Judge", "Reading", "attribute_phrases", "scene_phrases"]
 
 _SIZE = 64
 _SCENE_KINDS = {"place": PLACES, "time": TIMES, "weather": WEATHERS}

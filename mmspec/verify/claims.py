@@ -59,15 +59,11 @@ class _Match:
 class ClaimExtractor:
     """Reads claims with a lexicon, the longest surface form first.
 
-    `lexicon` None takes the embedded world's. With `name_unknown`, things of a prompt that the lexicon does not
-    know come out as claims of kind OTHER, so that a person is told that nobody checks them.
+    With `name_unknown`, things of a prompt that the lexicon does not know come out as claims of kind OTHER, so that
+    a person is told that nobody checks them.
     """
 
-    def __init__(self, lexicon: Lexicon | None = None, *, name_unknown: bool = True) -> None:
-        if lexicon is None:
-            from mmspec.embedded.lexicon import embedded_lexicon
-
-            lexicon = embedded_lexicon()
+    def __init__(self, lexicon: Lexicon, *, name_unknown: bool) -> None:
         self._lexicon = lexicon
         self._name_unknown = name_unknown
 

@@ -41,7 +41,7 @@ def test_verdicts_by_hand() -> None:
     torch.manual_seed(0)
     judge = _Sees(channels=(8, 8, 16))
     text = "a forest at noon, a dragon, a red castle, a white dragon"
-    claims = ClaimExtractor(embedded_lexicon()).extract(text, source="prompt")
+    claims = ClaimExtractor(embedded_lexicon(), name_unknown=True).extract(text, source="prompt")
     found = dict(
         zip([claim.phrase for claim in claims], judge.verdicts([torch.rand(3, 128, 128)], claims)[0], strict=True)
     )
@@ -60,7 +60,7 @@ def test_every_judged_claim_is_in_the_judges_words() -> None:
     things = {entry.phrase for entry in embedded_lexicon().entries}
     for kind in ("place", "time", "weather"):
         assert set(scene_phrases(kind)) <= things
-    extractor = ClaimExtractor(embedded_lexicon())
+    extractor = ClaimExtractor(embedded_lexicon(), name_unknown=True)
     body = ("eyes", "hearts", "brains")  # read as parts of a body, never as things
     for noun in NAMES:
         for kind in ("colour", "count", "position"):

@@ -12,7 +12,7 @@ from mmspec.types import ClaimKind
 from mmspec.verify.claims import ClaimExtractor
 from mmspec.verify.lexicon import Entry, Lexicon
 
-EXTRACTOR = ClaimExtractor(embedded_lexicon())
+EXTRACTOR = ClaimExtractor(embedded_lexicon(), name_unknown=True)
 
 
 def _phrases(text: str, source: str = "text") -> list[str]:

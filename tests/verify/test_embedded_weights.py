@@ -34,7 +34,7 @@ def scorer() -> OpenClipScorer:
     )
 
 
-EXTRACTOR = ClaimExtractor(embedded_lexicon())
+EXTRACTOR = ClaimExtractor(embedded_lexicon(), name_unknown=True)
 PAINTER = Painter(128)
 
 
@@ -48,7 +48,9 @@ def test_glasses_are_no_mechanical_eye(scorer: OpenClipScorer) -> None:
     (claim,) = EXTRACTOR.extract("a mechanical eye", source="prompt")
     for seed in range(4):
         glasses, eye = (
-            scorer.score([_preview(Scene("neon city", "night", "rain", (Prop(noun, size="large"),)), seed)], [claim])[0][0]
+            scorer.score([_preview(Scene("neon city", "night", "rain", (Prop(noun, size="large"),)), seed)], [claim])[
+                0
+            ][0]
             for noun in ("glasses", "mechanical eye")
         )
         assert glasses.verdict is Verdict.FAILED
@@ -57,7 +59,7 @@ def test_glasses_are_no_mechanical_eye(scorer: OpenClipScorer) -> None:
 
 
 def test_contradictory_prompt_is_seen_as_such(scorer: OpenClipScorer) -> None:
-    """ "Noon at night" makes two claims; a picture can hold one of them only."""
+    """A prompt for noon at night makes two claims; a picture can hold one of them only."""
     claims = EXTRACTOR.extract("a village, noon at night", source="prompt")
     scores = scorer.score([_preview(Scene("village", "night", "clear"), 0)], claims)[0]
     verdicts = {score.claim.phrase: score.verdict for score in scores}
@@ -76,7 +78,10 @@ def test_relevance_points_at_the_thing(scorer: OpenClipScorer) -> None:
 
 def test_eight_previews_of_ten_claims_are_quick(scorer: OpenClipScorer) -> None:
     """At most 60 ms of one core; the fastest of ten, since other work shares the machine."""
-    claims = EXTRACTOR.extract("a red dragon on the left and a castle on the right, neon city at night in the rain, a mechanical eye", source="prompt")
+    claims = EXTRACTOR.extract(
+        "a red dragon on the left and a castle on the right, neon city at night in the rain, a mechanical eye",
+        source="prompt",
+    )
     assert len(claims) >= 9
     previews = [_preview(Scene("sea", "dusk", "fog"), seed) for seed in range(8)]
     scorer.score(previews, claims)

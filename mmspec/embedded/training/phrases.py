@@ -21,7 +21,17 @@ from mmspec.embedded.captions import phrases, thing
 from mmspec.embedded.scenes import Prop, Scene
 from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 
-__all__ = ["NOTHING", "PhraseTable", "Question", "mean_pooled", "mean_tokens", "questions", "scene_with", "synonyms"]
+__all__ = [
+    "NOTHING",
+    "PhraseTable",
+    "Question",
+    "how_many",
+    "mean_pooled",
+    "mean_tokens",
+    "questions",
+    "scene_with",
+    "synonyms",
+]
 
 NOTHING = "an empty scene"
 """The opponent of every prop that beats whatever is not there, so that scores mean the same in every picture."""
