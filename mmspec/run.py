@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 an `MmspecError`, 2 wrong usage, 3 not verified (with `fai
 
 import dataclasses
 import datetime
+import gc
 import logging
 import os
 import re
@@ -42,12 +43,17 @@ def main() -> int:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a prompt in any script
     # A model's own loading bars would cut through ours; downloads keep theirs (mmspec.weights.hub).
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # Importing the model libraries makes half a million objects that stay: looking through them for garbage,
+    # again and again while they are made, takes a sixth of the whole start (measured: 8.6 instead of 10.5 CPU-s).
+    gc.disable()
     try:
         return _run_hydra(time.perf_counter())
     except KeyboardInterrupt:
         return _complain("interrupted: nothing was written", _INTERRUPTED)
     except (MmspecError, BrokenPipeError) as error:
         return _explain(error)
+    finally:
+        gc.enable()
 
 
 def literal(argument: str) -> str:
@@ -163,6 +169,7 @@ def _answer(
     with ResultFolder(output, name=name) as folder:
         pipeline = build(node, on_loaded=tell)
         assert isinstance(pipeline, Pipeline)
+        _end_of_imports()
         timings["load_s"] = time.perf_counter() - started_s
         for event in pipeline.stream(request):
             if isinstance(event, TextGrown):
@@ -203,6 +210,7 @@ def _do(
         for package in ("mmspec", "pipelines"):
             logging.getLogger(package).setLevel(logging.INFO)
     job = build(node, on_loaded=screen.handle)
+    _end_of_imports()
     assert isinstance(job, Job)
     folder = JobFolder(output, name=folder_name(name, seed=settings.seed, at=datetime.datetime.now())).make(provenance)
     try:
@@ -211,6 +219,12 @@ def _do(
         return _complain(f"interrupted: {folder} holds what was written so far", _INTERRUPTED)
     screen.written(folder)
     return _OK
+
+
+def _end_of_imports() -> None:
+    if not gc.isenabled():  # not in the later jobs of a sweep: what is frozen is never given back
+        gc.freeze()
+        gc.enable()
 
 
 def _title(settings: Settings, *, pipeline: str) -> str:

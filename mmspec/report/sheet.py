@@ -1,6 +1,5 @@
 """The contact sheet: every draft that was ever drawn, the pruned ones crossed out with the reason."""
 
-import math
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -8,38 +7,40 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageOps
 
 _TILE = 160
-_CAPTION = 64
-_GAP = 8
+_HEADER, _CAPTION, _GAP = 32, 64, 8
+_ROW = _HEADER + _TILE + _CAPTION + _GAP
+_MIN_COLUMNS = 3  # a branch's text needs some width
 _LINE_CHARS = 27
 _PAPER, _INK, _MUTED = (250, 250, 248), (25, 25, 28), (125, 125, 130)
 _RED, _GREEN = (200, 40, 40), (30, 140, 70)
 
 
 def contact_sheet(trace: Mapping[str, Any], pictures: Mapping[tuple[str, int], Image.Image]) -> Image.Image | None:
-    """One row of tiles per branch in order of birth; None where no draft has a picture.
+    """One row per branch in order of birth, its text above its drafts; None where no draft has a picture.
 
     `pictures` are the last previews by branch id and draft index. A green frame marks a finished draft of
     a branch that became a pair, a red cross a pruned draft; its reason stands below.
     """
     rows = [
-        [(branch, draft) for draft in branch["drafts"] if (branch["id"], draft["index"]) in pictures]
+        (branch, [draft for draft in branch["drafts"] if (branch["id"], draft["index"]) in pictures])
         for branch in trace["branches"]
     ]
-    rows = [row for row in rows if row]
+    rows = [(branch, drafts) for branch, drafts in rows if drafts]
     if not rows:
         return None
-    if max(map(len, rows)) == 1:  # one draft each would make a tower: lay them out as a square instead
-        tiles = [row[0] for row in rows]
-        across = math.ceil(math.sqrt(len(tiles)))
-        rows = [tiles[start : start + across] for start in range(0, len(tiles), across)]
-    columns = max(map(len, rows))
+    columns = max(_MIN_COLUMNS, *(len(drafts) for _, drafts in rows))
     width = _GAP + columns * (_TILE + _GAP)
-    height = _GAP + len(rows) * (_TILE + _CAPTION + _GAP)
+    height = _GAP + len(rows) * _ROW
     sheet = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(sheet)
     chosen = {pair["branch"] for pair in trace["pairs"]}
-    for y, row in enumerate(rows):
-        for x, (branch, draft) in enumerate(row):
-            corner = (_GAP + x * (_TILE + _GAP), _GAP + y * (_TILE + _CAPTION + _GAP))
+    for index, (branch, drafts) in enumerate(rows):
+        top = _GAP + index * _ROW
+        said = " ".join(f"{branch['id']}  {branch['text']}".split())
+        lines = textwrap.wrap(said, columns * _LINE_CHARS, max_lines=2, placeholder=" …")
+        draw.multiline_text((_GAP, top), "\n".join(lines), fill=_MUTED if branch["reason"] else _INK, font_size=11)
+        for column, draft in enumerate(drafts):
+            corner = (_GAP + column * (_TILE + _GAP), top + _HEADER)
             _paste(sheet, corner, pictures[branch["id"], draft["index"]], branch, draft, chosen=branch["id"] in chosen)
     return sheet
 

@@ -149,10 +149,10 @@ def summary_of(result: Result) -> list[str]:
         name: value for name, value in result.metrics.items() if name.endswith("_s") and not name.endswith("per_s")
     }
     figures = {name: value for name, value in result.metrics.items() if name not in seconds and value != ""}
-    for title, chosen in (("seconds", seconds), ("figures", figures)):
-        if chosen:
-            shown = (f"{name.removesuffix('_s')} {_number(value)}" for name, value in chosen.items())
-            lines.append(f"{title}: {', '.join(shown)}")
+    if seconds:
+        lines.append(f"seconds: {', '.join(f'{name[:-2]} {_number(value)}' for name, value in seconds.items())}")
+    if figures:
+        lines.append(f"figures: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}")
     if result.partial:
         lines.append("interrupted: this is what was verified so far")
     return lines
