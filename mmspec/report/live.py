@@ -1,6 +1,7 @@
 """A run in a real terminal: the branches grow in a table, the pruned ones struck through with the reason."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from mmspec.report.terminal import Terminal, describe, summary_of
 from mmspec.types import (
+    ClaimScore,
     Done,
     Event,
     Loaded,
@@ -27,7 +29,7 @@ from mmspec.types import (
 
 _TAIL_CHARS = 300  # of a branch's text
 _REFRESHES_PER_S = 8
-_MARKS = {Verdict.HELD: "green", Verdict.FAILED: "red", Verdict.UNSURE: "yellow", Verdict.UNJUDGED: "dim"}
+_MARKS = {Verdict.FAILED: "red", Verdict.UNSURE: "yellow", Verdict.UNJUDGED: "dim"}
 
 
 @dataclass
@@ -75,10 +77,7 @@ class LiveTerminal(Terminal):
             case PreviewReady():
                 self._row(event.branch_id).picture = f"step {event.step}, noise {event.preview.noise_level:.2f}"
             case Scored():
-                self._row(event.branch_id).claims = ", ".join(
-                    f"[{_MARKS[score.verdict]}]{escape(score.claim.phrase)} {score.probability:.2f}[/]"
-                    for score in event.scores
-                )
+                self._row(event.branch_id).claims = _claims(event.scores)
             case Pruned(draft_index=None):
                 self._row(event.branch_id).reason = event.reason
             case Pruned():
@@ -129,3 +128,15 @@ class LiveTerminal(Terminal):
             else:
                 table.add_row(Text(branch_id, "red"), Text(words[-80:], "dim strike"), Text(row.reason, "red"))
         return Group(Text(head, "dim"), table)
+
+
+def _claims(scores: Sequence[ClaimScore]) -> str:
+    """How many claims hold, and each that does not, with its probability."""
+    by_phrase = {score.claim.phrase: score for score in scores}.values()  # prompt and text may say the same
+    held = sum(score.verdict is Verdict.HELD for score in by_phrase)
+    others = [
+        f"[{_MARKS[score.verdict]}]{escape(score.claim.phrase)} {score.probability:.2f}[/]"
+        for score in by_phrase
+        if score.verdict is not Verdict.HELD
+    ]
+    return ", ".join([f"[green]{held} of {len(by_phrase)} held[/]", *others])

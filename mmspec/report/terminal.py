@@ -160,14 +160,16 @@ def summary_of(result: Result) -> list[str]:
 
 def verdict_of(claims: tuple[ClaimScore, ...], *, verified: bool) -> str:
     """How many claims held, and which were contradicted by what."""
-    held = sum(score.verdict is Verdict.HELD for score in claims)
+    counts = [
+        f"{number} {verdict.value}" for verdict in Verdict if (number := sum(s.verdict is verdict for s in claims))
+    ]
     failed = [
         f"{score.claim.phrase} (looks like {score.looks_like})" if score.looks_like else score.claim.phrase
         for score in claims
         if score.verdict is Verdict.FAILED
     ]
-    line = f"{'verified' if verified else 'not verified'}: {held} of {len(claims)} claims held"
-    return f"{line}; contradicted: {', '.join(failed)}" if failed else line
+    line = f"{'verified' if verified else 'not verified'}: of {len(claims)} claims {', '.join(counts)}"
+    return f"{line}; contradicted: {', '.join(dict.fromkeys(failed))}" if failed else line
 
 
 def _number(value: float | int | str) -> str:

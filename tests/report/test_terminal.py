@@ -21,7 +21,7 @@ def test_lines_hold_text_reasons_and_verdict() -> None:
     assert lines[0] == "round 0: 3 live (0, 1, 2)"
     assert "  1 | echo: street" in lines
     assert "pruned 2: red car: looks like blue car (0.10)" in lines
-    assert "not verified: 0 of 1 claims held; contradicted: red car (looks like blue car)" in lines
+    assert "not verified: of 1 claims 1 failed; contradicted: red car (looks like blue car)" in lines
     assert lines[-2:] == ["seconds: text 0.25", "figures: num_target_calls 3"]
 
 
