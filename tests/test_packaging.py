@@ -1,8 +1,11 @@
 """What `pip install .` brings along."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -52,3 +55,32 @@ def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
         check=True,
     )
     assert Path(origin.stdout.strip()).is_relative_to(site)
+
+
+# Names under which a distribution is imported, where they are not its own.
+_IMPORTED_AS = {
+    "hydra_core": "hydra",
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "open_clip_torch": "open_clip",
+}
+# In an extra of the package, and imported only by what that extra is for.
+_OPTIONAL = {"matplotlib", "resvg_py"}
+
+
+def test_every_imported_library_is_declared() -> None:
+    """What the package imports is in `pyproject.toml`, and what it declares it imports."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"[><=\[; ]", line)[0].replace("-", "_") for line in project["dependencies"]]
+    declared = {_IMPORTED_AS.get(name, name) for name in names}
+    imported = set()
+    for path in [*(_ROOT / "mmspec").rglob("*.py"), *(_ROOT / "pipelines").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.split(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
+    foreign = imported - sys.stdlib_module_names - {"mmspec", "pipelines"} - _OPTIONAL
+    assert foreign <= declared, f"imported, not declared: {foreign - declared}"
+    # `accelerate` and `jinja2` are called by transformers, `torchvision` by open_clip.
+    assert declared - foreign <= {"accelerate", "jinja2", "torchvision"}
