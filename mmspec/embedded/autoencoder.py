@@ -84,7 +84,7 @@ class Autoencoder(ModelMixin, ConfigMixin):
 
         `pixels` `[n, 3, h, w]` in [-1, 1], `h` and `w` multiples of 8 -> `[n, c, h/8, w/8]` float32, unit variance.
         """
-        features = self.encoder(pixels).to(self.norm.running_mean.dtype)  # float32 under autocast
+        features = self.encoder(pixels).to(next(self.norm.buffers()).dtype)  # float32 under autocast
         latents: Tensor = self.norm(features).float()
         return latents
 
