@@ -24,7 +24,10 @@ class Constraint:
     def __init__(self, kind: str, source: str, *, tokenizer: Any) -> None:
         from llguidance import LLMatcher
 
-        compilers: dict[str, Any] = {"json_schema": LLMatcher.grammar_from_json_schema, "regex": LLMatcher.grammar_from_regex}
+        compilers: dict[str, Any] = {
+            "json_schema": LLMatcher.grammar_from_json_schema,
+            "regex": LLMatcher.grammar_from_regex,
+        }
         try:
             grammar = compilers[kind](source)
         except ValueError as error:
