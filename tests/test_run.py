@@ -2,6 +2,7 @@
 
 import json
 import logging
+import functools
 import os
 import re
 import signal
@@ -244,6 +245,8 @@ def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts background jobs deaf to Ctrl-C, and children inherit that: the program must hear it here.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
