@@ -1,8 +1,8 @@
 """The command line: every way in which it can be used, and misused."""
 
+import functools
 import json
 import logging
-import functools
 import os
 import re
 import signal
