@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mmspec.embedded.autoencoder import Autoencoder
+from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.training.autoencoder import AutoencoderTask
 from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.record import write_origin
@@ -25,8 +26,8 @@ class TrainAutoencoder(Job):
     """Files: `scenes/`, `scenes_held_out/`, `autoencoder/` (checkpoint, log, curve, sheets, `export/`).
 
     With a `workspace` they go there instead of the run's own folder, and what is there already is continued.
-    With `start_from`, the folder of an autoencoder, its encoder is frozen and its decoder trained further: latents keep
-    their meaning for the transformer.
+    With `start_from`, a pipeline folder, the encoder of its autoencoder is frozen and the decoder trained further:
+    latents keep their meaning for the transformer.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class TrainAutoencoder(Job):
         )
         torch.manual_seed(self._training["seed"])  # initial weights
         if self._start_from:
-            model = Autoencoder.from_pretrained(resolve(self._start_from), local_files_only=True)
+            model = load_pipeline(resolve(self._start_from), dtype=torch.float32).vae.train()
             model.freeze_encoder()
         else:
             model = Autoencoder(**self._model)

@@ -9,6 +9,7 @@ import numpy
 import torch
 
 from mmspec.embedded.autoencoder import Autoencoder
+from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.text_encoder import TextEncoder, pad_features
 from mmspec.embedded.training.captions import encode_captions
 from mmspec.embedded.training.diffusion import DiffusionTask, LatentScenes, encode_scenes
@@ -28,12 +29,14 @@ class TrainDiffusion(Job):
     """Files: `scenes*/`, `captions*/`, `latents*.pt`, `diffusion/` (checkpoint, log, curve, sheets, `export/`).
 
     With a `workspace` they go there instead of the run's own folder, and what is there already is continued.
+    With `start_from`, a pipeline folder, its transformer's weights are the first ones; `read_every` may be smaller here.
     """
 
     def __init__(
         self,
         *,
         workspace: str | None,
+        start_from: str | None,
         autoencoder: str,
         text_encoder: str,
         num_scenes: int,
@@ -45,6 +48,7 @@ class TrainDiffusion(Job):
         width: int,
         depth: int,
         num_heads: int,
+        read_every: int,
         batch_size: int,
         learning_rate: float,
         matrix_learning_rate: float,
@@ -57,11 +61,17 @@ class TrainDiffusion(Job):
         loop: LoopSettings,
     ) -> None:
         self._workspace = workspace
+        self._start_from = start_from
         self._autoencoder = autoencoder
         self._text_encoder = text_encoder
         self._sets = {"": (scenes_seed, num_scenes, num_captions), "_held_out": (held_out_seed, num_held_out, 1)}
         self._num_workers = num_workers
-        self._model: dict[str, Any] = {"width": width, "depth": depth, "num_heads": num_heads}
+        self._model: dict[str, Any] = {
+            "width": width,
+            "depth": depth,
+            "num_heads": num_heads,
+            "read_every": read_every,
+        }
         self._training: dict[str, Any] = {
             "batch_size": batch_size,
             "learning_rate": learning_rate,
@@ -79,7 +89,7 @@ class TrainDiffusion(Job):
         """See `Job.run`."""
         place = Path(self._workspace) if self._workspace else folder
         torch.set_num_threads(self._loop.num_threads)
-        autoencoder = Autoencoder.from_pretrained(resolve(self._autoencoder), local_files_only=True)
+        autoencoder = load_pipeline(resolve(self._autoencoder), dtype=torch.float32).vae
         encoder = TextEncoder(self._text_encoder, dtype=torch.bfloat16)
         scenes, held_out = (
             self._latent_scenes(place, name, autoencoder, encoder, seed=seed, num_scenes=length, num_captions=captions)
@@ -91,11 +101,14 @@ class TrainDiffusion(Job):
             "model": self._model,
             "training": self._training,
             "autoencoder": self._autoencoder,
+            "start_from": self._start_from,
         }
         torch.manual_seed(self._training["seed"])  # initial weights
         model = DiffusionTransformer(
             latent_channels=scenes.latents.shape[1], size=scenes.latents.shape[2], **self._model
         )
+        if self._start_from:
+            model.take_over(load_pipeline(resolve(self._start_from), dtype=torch.float32).transformer)
         task = DiffusionTask(
             model, autoencoder, scenes=scenes, held_out=held_out, prompts=prompts, origin=origin, **self._training
         )

@@ -1,7 +1,7 @@
 """The small diffusion transformer of the embedded world: velocity of noisy latents given a caption.
 
 Rectified flow (arXiv 2209.03003): x_t = (1 - t) x0 + t eps, and the model predicts v = eps - x0. Cross-attention to
-the tokens of a frozen text encoder in every second block; time and the pooled caption modulate all blocks through one shared
+the tokens of a frozen text encoder in every `read_every`-th block; time and the pooled caption modulate all blocks through one shared
 projection with an offset per block (adaLN-single, PixArt-alpha, arXiv 2310.00426).
 Knows latents and text features; knows neither pixels nor words.
 Legend: `n` pictures, `c` latent channels, `s` tokens of a picture, `l` tokens of a caption, `w` width.
@@ -78,6 +78,7 @@ class DiffusionTransformer(ModelMixin, ConfigMixin):
         depth: int = 8,
         num_heads: int = 3,
         text_width: int = 384,
+        read_every: int = 2,
     ) -> None:
         super().__init__()
         self.read = nn.Linear(latent_channels, width)
@@ -87,7 +88,7 @@ class DiffusionTransformer(ModelMixin, ConfigMixin):
         self.no_text = nn.Parameter(torch.zeros(1, 1, width))
         self.time = nn.Sequential(nn.Linear(2 * _NUM_FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width))
         self.modulation = nn.Linear(width, 6 * width)
-        self.blocks = nn.ModuleList(_Block(width, num_heads, reads=k % 2 == 0) for k in range(depth))
+        self.blocks = nn.ModuleList(_Block(width, num_heads, reads=k % read_every == 0) for k in range(depth))
         self.last_modulation = nn.Linear(width, 2 * width)
         self.write = nn.Linear(width, latent_channels)
         for layer in (self.modulation, self.last_modulation, self.write):
@@ -120,6 +121,16 @@ class DiffusionTransformer(ModelMixin, ConfigMixin):
         shift, scale = self.last_modulation(signal).unsqueeze(1).chunk(2, -1)
         x = self.write(torch.addcmul(shift, functional.layer_norm(x, (width,)), 1 + scale))
         return x.transpose(1, 2).reshape(latents.shape)
+
+    def take_over(self, smaller: DiffusionTransformer) -> None:
+        """Take the weights of a model that lacks some of this one's cross-attentions; the function stays the same.
+
+        Cross-attentions that are new write nothing until they are trained. Raises `RuntimeError` where any other
+        parameter differs in name or shape.
+        """
+        missing, unexpected = self.load_state_dict(smaller.state_dict(), strict=False)
+        if unexpected or any(".cross_" not in name for name in missing):
+            raise RuntimeError(f"cannot start from other shapes: {unexpected or missing}")
 
     def matrices(self) -> list[nn.Parameter]:
         """The weight matrices of the blocks, which Muon trains."""

@@ -60,3 +60,25 @@ def test_fresh_model_predicts_zero() -> None:
 def test_muon_gets_the_matrices_of_the_blocks_only(model: DiffusionTransformer) -> None:
     """Seven matrices in the block that reads the caption, four in the other; no offsets, no embeddings."""
     assert len(model.matrices()) == 7 + 4
+
+
+def test_more_cross_attentions_change_nothing_until_trained() -> None:
+    """A model that reads the caption in every block starts as the one that read it in every second."""
+    torch.manual_seed(3)
+    shape = {"latent_channels": 4, "size": 4, "width": 16, "depth": 4, "num_heads": 2, "text_width": 16}
+    smaller, larger = DiffusionTransformer(**shape), DiffusionTransformer(**shape, read_every=1)
+    with torch.no_grad():
+        for parameter in smaller.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+    larger.take_over(smaller)
+    arguments = (
+        torch.randn(2, 4, 4, 4),
+        torch.tensor([0.3, 0.8]),
+        torch.randn(2, 5, 16),
+        torch.tensor([5, 3]),
+        torch.randn(2, 16),
+        torch.tensor([False, True]),
+    )
+    torch.testing.assert_close(larger(*arguments), smaller(*arguments), atol=0, rtol=0)
+    with pytest.raises(RuntimeError, match="other shapes"):
+        smaller.take_over(larger)
