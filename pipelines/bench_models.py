@@ -64,7 +64,7 @@ class BenchModels(Job):
         )
         indices = torch.arange(len(scenes))
         autoencoder = load_pipeline(resolve(self._autoencoder), dtype=torch.float32).vae
-        painted = painted_previews(scenes, indices)
+        painted = painted_previews(scenes, indices, size=self._size)
         drawn = draw_previews(
             self._drafter,
             autoencoder,

@@ -10,9 +10,9 @@ from mmspec.embedded.judge import Judge
 from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.training.judge import JudgeTask
 from mmspec.embedded.training.loop import LoopSettings, train
-from mmspec.embedded.training.previews import KnownPreviews, draw_previews, joined, reconstruct
+from mmspec.embedded.training.previews import KnownPreviews, joined, painted_previews, reconstruct, redraw
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.scenes import PaintedScenes, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
@@ -20,9 +20,11 @@ from mmspec.weights import resolve, write_checksums
 
 __all__ = ["TrainJudge"]
 
+_SIZE = 64  # of the pictures that the judge reads
+
 
 class TrainJudge(Job):
-    """Files: `scenes*/`, `previews.pt`, `judge/` (checkpoint, log, curve, sheets, `export/`).
+    """Files: `scenes*/`, `pictures*.pt`, `judge/` (checkpoint, log, curve, sheets, `export/`).
 
     With a `workspace` they go there instead of the run's own folder, and what is there already is continued.
     """
@@ -34,10 +36,12 @@ class TrainJudge(Job):
         drafter: ImageDrafter,
         autoencoder: str,
         num_scenes: int,
-        num_previews: int,
+        num_reconstructed: int,
+        num_redrawn: int,
         num_held_out: int,
         num_workers: int,
         num_steps: int,
+        max_level: float,
         picture_size: int,
         scenes_seed: int,
         held_out_seed: int,
@@ -53,9 +57,11 @@ class TrainJudge(Job):
         self._drafter = drafter
         self._autoencoder = autoencoder
         self._sets = {"": (scenes_seed, num_scenes), "_held_out": (held_out_seed, num_held_out)}
-        self._num_previews = num_previews
+        self._num_reconstructed = num_reconstructed
+        self._num_redrawn = num_redrawn
         self._num_workers = num_workers
         self._num_steps = num_steps
+        self._max_level = max_level
         self._picture_size = picture_size
         self._channels = channels
         self._preview_share = preview_share
@@ -79,22 +85,15 @@ class TrainJudge(Job):
             )
             for name, (seed, length) in self._sets.items()
         )
-        path = place / "previews.pt"
-        if not path.exists():
-            autoencoder = load_pipeline(resolve(self._autoencoder), dtype=torch.float32).vae
-            indices = torch.arange(self._num_previews)
-            size = self._picture_size // 2
-            finished = reconstruct(autoencoder, scenes, indices, size=size)
-            drawn = draw_previews(
-                self._drafter, autoencoder, scenes, indices, num_steps=self._num_steps, size=size, seed=self._seed
-            )
-            torch.save(vars(joined([finished, drawn])), path)
         torch.manual_seed(self._seed)  # initial weights
         task = JudgeTask(
             Judge(channels=tuple(self._channels)),
             pictures=scenes,
-            held_out=held_out,
-            previews=KnownPreviews(**torch.load(path)),
+            held_out={"painted": painted_previews(held_out, torch.arange(len(held_out)), size=_SIZE)}
+            | self._drawn(place / "pictures_held_out.pt", held_out, len(held_out), len(held_out) // 2),
+            previews=joined(
+                list(self._drawn(place / "pictures.pt", scenes, self._num_reconstructed, self._num_redrawn).values())
+            ),
             preview_share=self._preview_share,
             batch_size=self._batch_size,
             learning_rate=self._learning_rate,
@@ -104,3 +103,23 @@ class TrainJudge(Job):
         export = place / "judge" / "export"
         write_origin(export, {"sets": self._sets, "seed": self._seed, "held_out": figures})
         write_checksums(export)
+
+    def _drawn(
+        self, path: Path, scenes: PaintedScenes, num_reconstructed: int, num_redrawn: int
+    ) -> dict[str, KnownPreviews]:
+        """Scenes after the autoencoder and as the drafter redraws them, by how they were made."""
+        if not path.exists():
+            autoencoder = load_pipeline(resolve(self._autoencoder), dtype=torch.float32).vae
+            reconstructed = reconstruct(autoencoder, scenes, torch.arange(num_reconstructed), size=_SIZE)
+            redrawn = redraw(
+                self._drafter,
+                autoencoder,
+                scenes,
+                torch.arange(num_redrawn),
+                num_steps=self._num_steps,
+                max_level=self._max_level,
+                size=_SIZE,
+                seed=self._seed,
+            )
+            torch.save({"reconstructed": vars(reconstructed), "redrawn": vars(redrawn)}, path)
+        return {name: KnownPreviews(**fields) for name, fields in torch.load(path).items()}

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mmspec.embedded.captions import phrases, thing
 from mmspec.embedded.scenes import Scene
 from mmspec.embedded.world import COLOURS, COUNTS, INDOOR_PLACES, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
+from mmspec.errors import WeightsError
 from mmspec.types import Claim, ClaimKind, Verdict
+from mmspec.weights import resolve
 
 __all__ = ["Attributes", "Judge", "Reading", "attribute_phrases", "scene_phrases"]
 
@@ -86,6 +90,26 @@ class Judge(ModelMixin, ConfigMixin):
         self.colour = nn.Linear(c, len(COLOURS))
         self.count = nn.Linear(c, len(COUNTS))
         self.position = nn.Linear(c, len(POSITIONS))
+
+    @classmethod
+    def load(cls, path: str) -> Judge:
+        """The judge at `path`, a reference for `mmspec.weights` ("builtin:judge"), in float32 and evaluation mode.
+
+        Raises `WeightsError` where there is none.
+        """
+        folder = resolve(path)
+        try:
+            return cls.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise WeightsError(
+                f"{folder} holds no judge ({str(error).splitlines()[0]}): expected one of pipeline=train_judge"
+            ) from error
+
+    def save(self, folder: Path) -> None:
+        """Write config and float16 weights."""
+        self.save_pretrained(folder)
+        state = {key: value.half().contiguous() for key, value in self.state_dict().items()}
+        save_file(state, folder / "diffusion_pytorch_model.safetensors", {"format": "pt"})
 
     def forward(self, pixels: Tensor) -> Reading:
         """Read pictures `[n, 3, 64, 64]` in [0, 1]."""

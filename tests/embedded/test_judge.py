@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.judge import Judge, Reading, attribute_phrases, scene_phrases
 from mmspec.embedded.lexicon import embedded_lexicon
 from mmspec.embedded.scenes import Prop, Scene
-from mmspec.embedded.training.judge import JudgeTask, _noun_loss
-from mmspec.embedded.training.previews import reconstruct
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.judge import JudgeTask, _noun_loss, accuracy
+from mmspec.embedded.training.previews import painted_previews, reconstruct, redraw
+from mmspec.embedded.training.scenes import paint_scenes, scene_at
 from mmspec.embedded.world import NOUNS
+from mmspec.errors import WeightsError
+from mmspec.image.tiny import tiny_drafter, tiny_models
 from mmspec.types import Verdict
 from mmspec.verify.claims import ClaimExtractor
 
@@ -70,10 +73,46 @@ def test_every_judged_claim_is_in_the_judges_words() -> None:
 
 
 def test_noun_loss_by_hand() -> None:
-    """All logits zero: one present and 175 absent nouns cost log 2 each."""
+    """All logits zero: the one that is there against 175 absent and "nothing", and "nothing" against those 175."""
     scene = Scene("cave", None, None, (Prop("dragon"),))
     loss = _noun_loss(torch.zeros(1, len(NAMES) + 1), [scene])
-    assert float(loss) == pytest.approx(len(NAMES) * float(torch.tensor(2.0).log()), rel=1e-5)
+    assert float(loss) == pytest.approx(math.log(len(NAMES) + 1) + math.log(len(NAMES)), rel=1e-5)
+    empty = _noun_loss(torch.zeros(2, len(NAMES) + 1), [Scene("cave", None, None)] * 2)
+    assert float(empty) == pytest.approx(math.log(len(NAMES) + 1), rel=1e-5)
+
+
+def test_accuracy_by_hand(tmp_path: Path) -> None:
+    """A judge that always sees a forest at night with a dragon is right as often as scenes are like that."""
+    painted = paint_scenes(tmp_path / "set", seed=5, num_scenes=12, size=32, num_workers=1)
+    known = painted_previews(painted, torch.arange(12), size=16)
+    assert known.pictures.shape == (12, 3, 16, 16)
+    torch.manual_seed(0)
+    figures = accuracy(_Sees(channels=(8, 8, 16)).eval(), known)
+    scenes = [scene_at(5, k) for k in range(12)]
+    assert figures["place"] == pytest.approx(sum(scene.place == "forest" for scene in scenes) / 12)
+    dragons = sum(prop.noun == "dragon" for scene in scenes for prop in scene.props)
+    assert figures["noun_recall"] == pytest.approx(dragons / sum(len(scene.props) for scene in scenes))
+    assert figures["noun_false"] == pytest.approx(1 - dragons / 12)
+
+
+def test_judge_of_another_folder_is_refused(tmp_path: Path) -> None:
+    """A folder without a judge is named in one line."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(WeightsError, match="train_judge"):
+        Judge.load(str(tmp_path))
+
+
+def test_redrawn_scenes_are_finished_pictures(tmp_path: Path) -> None:
+    """Noise level 0, the judge's size, and the same for the same seed."""
+    painted = paint_scenes(tmp_path / "set", seed=5, num_scenes=3, size=32, num_workers=1)
+    autoencoder = tiny_models(0).vae
+    first, second = (
+        redraw(tiny_drafter(0), autoencoder, painted, torch.arange(3), num_steps=4, max_level=0.5, size=16, seed=1)
+        for _ in range(2)
+    )
+    assert first.levels.tolist() == [0.0] * 3
+    assert first.pictures.shape == (3, 3, 16, 16)
+    assert torch.equal(first.pictures, second.pictures)
 
 
 def test_training_lowers_the_loss_and_resumes(tmp_path: Path) -> None:
@@ -87,7 +126,7 @@ def test_training_lowers_the_loss_and_resumes(tmp_path: Path) -> None:
         return JudgeTask(
             Judge(channels=(8, 16, 16)),
             pictures=painted,
-            held_out=painted,
+            held_out={"reconstructed": previews},
             previews=previews,
             preview_share=0.25,
             batch_size=8,
@@ -106,6 +145,10 @@ def test_training_lowers_the_loss_and_resumes(tmp_path: Path) -> None:
     second.load(first.state())
     with torch.no_grad():
         assert second.loss(9)[0].item() == pytest.approx(first.loss(9)[0].item(), rel=1e-3)
-    assert {"place", "noun_recall", "noun_false", "colour", "count", "position"} <= set(first.evaluate())
+    assert {f"reconstructed_{kind}" for kind in ("place", "noun", "noun_false", "count", "position")} <= set(
+        first.evaluate()
+    )
     first.export(tmp_path / "export")
-    assert Judge.from_pretrained(tmp_path / "export", local_files_only=True).config["channels"] == [8, 16, 16]
+    loaded = Judge.load(str(tmp_path / "export"))
+    assert loaded.config["channels"] == [8, 16, 16]
+    assert loaded.nouns.weight.dtype == torch.float32

@@ -5,6 +5,7 @@ Knows scenes as data and pictures; knows no words. Legend: `n` pictures.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from mmspec.embedded.training.sheet import contact_sheet
 from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 from mmspec.seeding import generator
 
-__all__ = ["JudgeTask"]
+__all__ = ["JudgeTask", "accuracy"]
 
 _SIZE = 64
 _TABLES = {"place": list(PLACES), "time": list(TIMES), "weather": list(WEATHERS)}
@@ -33,14 +34,17 @@ _IGNORED = -100
 
 
 class JudgeTask(Task):
-    """Cross-entropy of every head; `preview_share` of a batch are `previews`, at the judge's size."""
+    """Cross-entropy of every head; `preview_share` of a batch are `previews`, at the judge's size.
+
+    `held_out` are named sets to measure on, also at the judge's size.
+    """
 
     def __init__(
         self,
         model: Judge,
         *,
         pictures: PaintedScenes,
-        held_out: PaintedScenes,
+        held_out: Mapping[str, KnownPreviews],
         previews: KnownPreviews,
         preview_share: float,
         batch_size: int,
@@ -103,30 +107,16 @@ class JudgeTask(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Accuracy of every head on held-out paintings, and of place, time, weather and nouns on the previews."""
+        """Accuracy of every head on each held-out set."""
         with self._optimiser.averaged():
             self._model.eval()
-            paintings = self._held_out.batch(torch.arange(len(self._held_out))).float().div(255)
-            small = functional.interpolate(paintings, size=(_SIZE, _SIZE), mode="area")
-            figures = self._accuracy(small, [scene_at(self._held_out.seed, k) for k in range(len(small))])
+            figures = {
+                f"{name}_{kind}": value
+                for name, known in self._held_out.items()
+                for kind, value in accuracy(self._model, known).items()
+            }
             self._model.train()
         return figures
-
-    def _accuracy(self, pixels: Tensor, scenes: list[Scene]) -> dict[str, float]:
-        readings = [self._model(part) for part in pixels.split(100)]
-        reading = Reading(
-            {kind: torch.cat([r.scene[kind] for r in readings]) for kind in _TABLES},
-            torch.cat([r.nouns for r in readings]),
-            torch.cat([r.cells for r in readings]),
-        )
-        figures = {kind: _right(reading.scene[kind], _scene_labels(kind, scenes)) for kind in _TABLES}
-        present = _present(scenes)
-        seen = reading.nouns[:, :-1] > reading.nouns[:, -1:]
-        figures["noun_recall"] = float(seen[present].float().mean())
-        figures["noun_false"] = float((seen & ~present).float().sum(1).mean())
-        pictures, nouns, labels = _thing_labels(scenes)
-        found = self._model.attributes(reading, pictures, nouns)
-        return figures | {kind: _right(getattr(found, kind), target) for kind, target in labels.items()}
 
     def sheet(self) -> Image.Image:
         """Pictures of a batch as the tower sees them."""
@@ -135,7 +125,34 @@ class JudgeTask(Task):
     def export(self, folder: Path) -> None:
         """Write the averaged model."""
         with self._optimiser.averaged():
-            self._model.save_pretrained(folder)
+            self._model.save(folder)
+
+
+@torch.no_grad()
+def accuracy(judge: Judge, known: KnownPreviews) -> dict[str, float]:
+    """How often `judge` is right about pictures of known contents, at its own size.
+
+    Place, time, weather, and colour, count and position of things that are there: share of right answers. `noun`: a
+    present thing scores above all absent ones; `noun_recall`: it scores above "nothing"; `noun_false`: things a picture
+    that score above "nothing" and are not there.
+    """
+    scenes = [scene_at(known.seed, int(k)) for k in known.indices]
+    readings = [judge(part.float().div(255)) for part in known.pictures.split(100)]
+    reading = Reading(
+        {kind: torch.cat([r.scene[kind] for r in readings]) for kind in _TABLES},
+        torch.cat([r.nouns for r in readings]),
+        torch.cat([r.cells for r in readings]),
+    )
+    figures = {kind: _right(reading.scene[kind], _scene_labels(kind, scenes)) for kind in _TABLES}
+    present = _present(scenes)
+    best_absent = reading.nouns[:, :-1].masked_fill(present, -torch.inf).amax(1, keepdim=True)
+    seen = reading.nouns[:, :-1] > reading.nouns[:, -1:]
+    figures["noun"] = float((reading.nouns[:, :-1] > best_absent)[present].float().mean())
+    figures["noun_recall"] = float(seen[present].float().mean())
+    figures["noun_false"] = float((seen & ~present).float().sum(1).mean())
+    pictures, nouns, labels = _thing_labels(scenes)
+    found = judge.attributes(reading, pictures, nouns)
+    return figures | {kind: _right(getattr(found, kind), target) for kind, target in labels.items()}
 
 
 def _float(reading: Reading) -> Reading:
@@ -155,12 +172,14 @@ def _present(scenes: list[Scene]) -> Tensor:
 
 
 def _noun_loss(logits: Tensor, scenes: list[Scene]) -> Tensor:
-    """Everything present beats nothing, nothing beats everything absent."""
+    """Every present noun against "nothing" and all absent ones, and "nothing" against all absent ones: two softmaxes."""
     present = _present(scenes)
-    above = logits[:, :-1] - logits[:, -1:]
-    missed = functional.softplus(-above[present]).sum()
-    invented = functional.softplus(above.masked_fill(present, -torch.inf)).sum()
-    return (missed + invented) / len(scenes)
+    others = torch.cat([logits[:, :-1].masked_fill(present, -torch.inf), logits[:, -1:]], 1).logsumexp(1)
+    nothing = (others - logits[:, -1]).mean()
+    rows, nouns = present.nonzero(as_tuple=True)
+    if not len(rows):
+        return nothing
+    return nothing + functional.softplus(others[rows] - logits[rows, nouns]).mean()
 
 
 def _thing_labels(scenes: list[Scene]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

@@ -2,7 +2,8 @@
 
 A painted scene's latents are noised to a step of the drafter's schedule and denoised by one step, exactly as in a
 run; what is on the picture is known, because it was painted. So a verifier can be trained and calibrated at every
-noise level without guessing whether a generated picture shows what was asked for.
+noise level without guessing whether a generated picture shows what was asked for. Denoised to the end from a low
+noise level, they are pictures in the drafter's own hand of which nearly everything is still known.
 Knows the drafter's and the autoencoder's interface; knows no verifier. Legend: `n` previews.
 """
 
@@ -22,7 +23,7 @@ from mmspec.image.drafter import ImageDrafter
 from mmspec.seeding import derive, generator
 from mmspec.types import ImageDraft
 
-__all__ = ["KnownPreviews", "draw_previews", "joined", "painted_previews", "reconstruct"]
+__all__ = ["KnownPreviews", "draw_previews", "joined", "painted_previews", "reconstruct", "redraw"]
 
 _BATCH = 32
 _CAPTION_VARIANTS = 1000  # far from the variants that anything is trained on
@@ -45,9 +46,10 @@ class KnownPreviews:
         return KnownPreviews(self.seed, self.indices[chosen], self.levels[chosen], self.pictures[chosen])
 
 
-def painted_previews(scenes: PaintedScenes, indices: Tensor) -> KnownPreviews:
+def painted_previews(scenes: PaintedScenes, indices: Tensor, *, size: int) -> KnownPreviews:
     """Scenes `indices` `[n]` as they were painted."""
-    return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), scenes.batch(indices))
+    parts = [_bytes(scenes.batch(part).float().div(255), size=size) for part in indices.split(_BATCH)]
+    return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(parts))
 
 
 @torch.no_grad()
@@ -77,28 +79,68 @@ def draw_previews(
     The drafter's schedule falls evenly from noise level 1 to 0. Every draft is conditioned on a caption of its own
     scene.
     """
-    sigmas = torch.linspace(1, 0, num_steps + 1)
-    pictures, levels = [], []
+    out, levels = [], []
     for number, part in enumerate(indices.split(_BATCH)):
         draw = generator(seed, "known-previews", number)
-        latents = _latents(autoencoder, scenes, part)
         steps = torch.randint(num_steps, (len(part),), generator=draw)
-        noise = torch.randn(latents.shape, generator=draw)
-        mixed = noisy(latents, noise, sigmas[steps])
-        drafts = [
-            ImageDraft(
-                mixed[k],
-                int(steps[k]),
-                num_steps,
-                derive(seed, "known-preview", int(index)),
-                caption_at(scenes.seed, int(index), variant=_CAPTION_VARIANTS),
-            )
-            for k, index in enumerate(part)
-        ]
+        drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
         previews = drafter.preview(drafter.advance(drafts, 1))
-        pictures.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
+        out.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
         levels += [preview.noise_level for preview in previews]
-    return KnownPreviews(scenes.seed, indices, torch.tensor(levels), torch.cat(pictures))
+    return KnownPreviews(scenes.seed, indices, torch.tensor(levels), torch.cat(out))
+
+
+@torch.no_grad()
+def redraw(
+    drafter: ImageDrafter,
+    autoencoder: Autoencoder,
+    scenes: PaintedScenes,
+    indices: Tensor,
+    *,
+    num_steps: int,
+    max_level: float,
+    size: int,
+    seed: int,
+) -> KnownPreviews:
+    """Scenes `indices` `[n]` finished by the drafter from a random noise level of its schedule up to `max_level`.
+
+    Up to half of the noise, the layout and the colours stay and the drafter redraws the detail.
+    """
+    first = num_steps - int(max_level * num_steps)
+    out = []
+    for number, part in enumerate(indices.split(_BATCH)):
+        draw = generator(seed, "redrawn", number)
+        steps = torch.randint(first, num_steps, (len(part),), generator=draw)
+        drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
+        previews = drafter.preview(drafter.advance(drafts, num_steps))
+        out.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
+    return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
+
+
+def _noised(
+    autoencoder: Autoencoder,
+    scenes: PaintedScenes,
+    indices: Tensor,
+    steps: Tensor,
+    *,
+    num_steps: int,
+    draw: torch.Generator,
+    seed: int,
+) -> list[ImageDraft]:
+    """Drafts that stand at `steps` `[n]` on the way to scenes `indices`, each with a caption of its scene."""
+    latents = _latents(autoencoder, scenes, indices)
+    noise = torch.randn(latents.shape, generator=draw)
+    mixed = noisy(latents, noise, torch.linspace(1, 0, num_steps + 1)[steps])
+    return [
+        ImageDraft(
+            mixed[k],
+            int(steps[k]),
+            num_steps,
+            derive(seed, "known-preview", int(index)),
+            caption_at(scenes.seed, int(index), variant=_CAPTION_VARIANTS),
+        )
+        for k, index in enumerate(indices)
+    ]
 
 
 def _latents(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor) -> Tensor:
