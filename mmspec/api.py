@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import hydra
@@ -24,8 +25,10 @@ from mmspec.configuration import (
     groups,
     nearest,
     settings_of,
+    spelled_out,
 )
 from mmspec.errors import InputError
+from mmspec.later import load_later
 from mmspec.pipeline import Job, Pipeline
 from mmspec.types import Done, Event, Loaded, Request, Result
 
@@ -134,22 +137,28 @@ def kind_of(node: Mapping[str, Any]) -> type[Pipeline] | type[Job]:
     return kind
 
 
-def build(node: Mapping[str, Any], *, on_loaded: Callable[[Loaded], None]) -> Pipeline | Job:
+def build(node: Mapping[str, Any], *, on_loaded: Callable[[Loaded], None], beside: bool = False) -> Pipeline | Job:
     """Build a pipeline from its node, part by part.
 
-    Every field with a `_target_` is a part; `on_loaded` hears of each as soon as it is there. Raises what
-    the parts' constructors raise.
+    Every field with a `_target_` is a part; `on_loaded` hears of each as soon as it is there. With `beside`, the
+    parts that the pipeline can wait for are loaded in a thread while it begins; `on_loaded` does not hear of
+    them. Raises what the parts' constructors raise.
     """
     kind = kind_of(node)
+    waits = kind.later if beside and issubclass(kind, Pipeline) else ()
     arguments: dict[str, Any] = {}
+    makers: dict[str, Callable[[], Any]] = {}
     for name, value in node.items():
-        if isinstance(value, Mapping) and "_target_" in value:
+        if not (isinstance(value, Mapping) and "_target_" in value):
+            if name != "_target_":
+                arguments[name] = value
+        elif name in waits:
+            makers[name] = partial(_instantiate, value)
+        else:
             started = time.perf_counter()
             arguments[name] = _instantiate(value)
             on_loaded(Loaded(part=name, seconds_s=time.perf_counter() - started))
-        elif name != "_target_":
-            arguments[name] = value
-    return kind(**arguments)
+    return kind(**arguments, **load_later(makers))
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -179,7 +188,7 @@ def first_line(error: BaseException) -> str:
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     with _composing, hydra.initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return hydra.compose(CONFIG_NAME, overrides=list(overrides))
+        return hydra.compose(CONFIG_NAME, overrides=[part for text in overrides for part in spelled_out(text)])
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:

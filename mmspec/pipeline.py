@@ -7,6 +7,7 @@ configuration library and no file format.
 import abc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 from mmspec.types import Done, Event, Request, Result
 
@@ -16,7 +17,12 @@ class Pipeline(abc.ABC):
 
     Built once by configuration; holds models and settings, and nothing of a single request. A subclass
     writes `stream` alone.
+
+    `later` names the parts that its constructor also takes as a `mmspec.later.Later`: the text may begin while
+    they are still loading.
     """
+
+    later: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def stream(self, request: Request) -> Iterator[Event]:

@@ -18,6 +18,7 @@ from mmspec.cogen.regrow import regrow
 from mmspec.cogen.repair import repair
 from mmspec.cogen.schedule import Schedule
 from mmspec.cogen.tree import BranchTree
+from mmspec.later import Later, arrived
 from mmspec.pipeline import Pipeline
 from mmspec.text.types import SegmentEnd
 from mmspec.types import Done, Event, Request
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 class CoGeneration(Pipeline):
     """One prompt in, `request.n` verified pairs of text and picture out."""
 
+    later = ("images", "scorer")
+
     def __init__(
         self,
         *,
         text: TextDecoder,
-        images: ImageDrafter,
+        images: ImageDrafter | Later[ImageDrafter],
         extractor: ClaimExtractor,
-        scorer: Scorer,
+        scorer: Scorer | Later[Scorer],
         prune: PrunePolicy,
         policy: Strictness,
         copy: Copy,
@@ -70,11 +73,11 @@ class CoGeneration(Pipeline):
             plant(tree, parts, copy=self._copy)
             while not tree.grown:
                 yield from grow(tree, parts, schedule=self._schedule, until=self._until)
-                yield from verify(tree, self._scorer)
+                yield from verify(tree, arrived(self._scorer))
                 yield from prune(tree, self._prune)
                 yield from repair(tree, parts, policy=self._policy, level=self._level)
                 yield from regrow(tree, parts, level=self._level)
-            pairs = yield from finish(tree, parts, self._scorer, policy=self._policy, level=self._level)
+            pairs = yield from finish(tree, parts, arrived(self._scorer), policy=self._policy, level=self._level)
         except KeyboardInterrupt:
             pairs = interrupted_pairs(tree, parts, policy=self._policy)
             if not pairs:

@@ -15,6 +15,7 @@ from mmspec.cogen.parts import Parts
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.schedule import Schedule
 from mmspec.cogen.tree import BranchTree
+from mmspec.later import Later, arrived
 from mmspec.pipeline import Pipeline
 from mmspec.text.types import SegmentEnd
 from mmspec.types import Done, Event, Request
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
 class LateVerification(Pipeline):
     """Rounds as in co-generation, without verification, pruning, repair and regrowth in between."""
 
+    later = ("images", "scorer")
+
     def __init__(
         self,
         *,
         text: TextDecoder,
-        images: ImageDrafter,
+        images: ImageDrafter | Later[ImageDrafter],
         extractor: ClaimExtractor,
-        scorer: Scorer,
+        scorer: Scorer | Later[Scorer],
         policy: Strictness,
         copy: Copy,
         schedule: Schedule,
@@ -64,6 +67,6 @@ class LateVerification(Pipeline):
         plant(tree, parts, copy=self._copy)
         while not tree.grown:
             yield from grow(tree, parts, schedule=self._schedule, until=self._until)
-        yield from verify(tree, self._scorer)
-        pairs = yield from finish(tree, parts, self._scorer, policy=self._policy, level=self._level)
+        yield from verify(tree, arrived(self._scorer))
+        pairs = yield from finish(tree, parts, arrived(self._scorer), policy=self._policy, level=self._level)
         yield Done(outcome(tree, pairs))

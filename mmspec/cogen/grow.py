@@ -34,7 +34,7 @@ MAX_CHUNK_TOKENS = 8
 
 
 def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
-    """The first branches: one prefill of the prompt as `copy` wraps it, forked, and fresh drafts from noise."""
+    """The first branches: one prefill of the prompt as `copy` wraps it, forked. Their first growth starts the drafts."""
     budget = tree.budget
     ids = [str(number) for number in range(budget.num_branches)]
     with stage("text prefill"), tree.clock.measure("prefill"):
@@ -45,13 +45,8 @@ def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
             template=copy.template,
         )
         texts = [first, *(parts.text.fork(first, seed=tree.seed("text", branch_id)) for branch_id in ids[1:])]
-    seeds = [tree.seed("image", branch_id, k) for branch_id in ids for k in range(budget.num_drafts)]
-    caption = condition(tree.request.prompt, tree.asked, (), max_words=MAX_CONDITION_WORDS)
-    with stage("image start"):
-        drafts = parts.images.start([caption] * len(seeds), seeds, num_steps=budget.num_steps)
-    for number, (branch_id, text) in enumerate(zip(ids, texts, strict=True)):
-        own = drafts[number * budget.num_drafts : (number + 1) * budget.num_drafts]
-        tree.add(Branch(branch_id, None, text.text, tuple(own)), text, prefixes=(), claims=())
+    for branch_id, text in zip(ids, texts, strict=True):
+        tree.add(Branch(branch_id, None, text.text), text, prefixes=(), claims=())
 
 
 def grow(tree: BranchTree, parts: Parts, *, schedule: Schedule, until: SegmentEnd) -> Iterator[Event]:
@@ -59,7 +54,7 @@ def grow(tree: BranchTree, parts: Parts, *, schedule: Schedule, until: SegmentEn
     yield _round_started(tree)
     text = _TextJob(tree, parts, until)
     step = min(tree.budget.draft_steps, (tree.round + 1) * tree.budget.steps_per_round)
-    image = _ImageJob(tree, parts, tree.targets(step))
+    image = _ImageJob(tree, parts, step)
     with tree.clock.measure("grow"):
         yield from schedule.merge([text.run(), image.run()])
     text.apply()
@@ -79,7 +74,7 @@ def grow_texts(tree: BranchTree, parts: Parts, *, until: SegmentEnd | None) -> I
 def grow_drafts(tree: BranchTree, parts: Parts, *, step: int) -> Iterator[Event]:
     """A round in which the drafts alone advance, to `step`."""
     yield _round_started(tree)
-    job = _ImageJob(tree, parts, tree.targets(step))
+    job = _ImageJob(tree, parts, step)
     yield from job.run()
     yield from job.apply()
     tree.round += 1
@@ -140,29 +135,51 @@ class _TextJob:
 
 
 class _ImageJob:
-    """Advances drafts to their targets, one step a batch; `drafts` and `previews` hold what became of them."""
+    """Advances drafts to `step`, one step a batch, and starts those of branches that have none yet.
 
-    def __init__(self, tree: BranchTree, parts: Parts, targets: Mapping[Key, int]) -> None:
+    `drafts` and `previews` hold what became of them.
+    """
+
+    def __init__(self, tree: BranchTree, parts: Parts, step: int) -> None:
         self._tree = tree
         self._parts = parts
-        self._targets = targets
+        self._targets = tree.targets(step)
+        self._seeds = tree.undrafted
         self._growing = {growing.branch.id: growing for growing in tree.live}
-        self.drafts = {(i, k): self._growing[i].branch.drafts[k] for i, k in targets}
+        self._started: dict[Key, ImageDraft] = {}
+        self.drafts: dict[Key, ImageDraft] = {}
         self.previews: dict[Key, Preview] = {}
 
     def run(self) -> Iterator[Event]:
-        if not self.drafts:
+        if not self._targets:
             return
+        with self._tree.clock.measure("load_wait"):
+            _ = self._parts.images
         captions = {i: caption(self._tree, growing) for i, growing in self._growing.items()}
-        emphasis = {(i, k): self._growing[i].emphasis[k] for i, k in self.drafts}
         with stage("image drafting"), self._tree.clock.measure("image"):
+            self._start(captions)
+            self.drafts = {(i, k): self._draft(i, k) for i, k in self._targets}
+            emphasis = {(i, k): None if (i, k) in self._seeds else self._growing[i].emphasis[k] for i, k in self.drafts}
             advance(self._tree, self._parts, self.drafts, self._targets, captions, emphasis)
             self.previews = look(self._parts, self.drafts)
         for (branch_id, k), preview in self.previews.items():
             yield PreviewReady(branch_id, k, self.drafts[branch_id, k].step, preview)
 
+    def _start(self, captions: Mapping[str, str]) -> None:
+        """Fresh drafts from noise."""
+        if self._seeds:
+            conditions, seeds = [captions[i] for i, _ in self._seeds], list(self._seeds.values())
+            drafts = self._parts.images.start(conditions, seeds, num_steps=self._tree.budget.num_steps)
+            self._started = dict(zip(self._seeds, drafts, strict=True))
+
+    def _draft(self, branch_id: str, k: int) -> ImageDraft:
+        started = self._started.get((branch_id, k))
+        return started if started is not None else self._growing[branch_id].branch.drafts[k]
+
     def apply(self) -> Iterator[Event]:
         """Write drafts and previews to the tree; what is no longer finite goes."""
+        for (branch_id, _), draft in self._started.items():
+            self._tree.add_draft(branch_id, draft, emphasis=None)
         for (branch_id, k), draft in self.drafts.items():
             self._tree.set_draft(branch_id, k, draft, self.previews[branch_id, k])
         yield from _drop_broken(self._tree, self.drafts)

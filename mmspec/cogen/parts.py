@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmspec.errors import MmspecError, ModelError
+from mmspec.later import Later, arrived
 
 if TYPE_CHECKING:
     from mmspec.image.drafter import ImageDrafter
@@ -19,11 +20,16 @@ __all__ = ["Parts", "stage"]
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What grows a tree: a text decoder, an image drafter, and what reads claims out of a text."""
+    """What grows a tree: a text decoder, an image drafter (which may still be loading), and what reads claims."""
 
     text: TextDecoder
-    images: ImageDrafter
+    drafter: ImageDrafter | Later[ImageDrafter]
     extractor: ClaimExtractor
+
+    @property
+    def images(self) -> ImageDrafter:
+        """The image drafter, waited for where it is still loading."""
+        return arrived(self.drafter)
 
 
 @contextmanager

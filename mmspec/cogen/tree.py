@@ -136,6 +136,16 @@ class BranchTree:
         return all(growing.text.finished for growing in self.live) and not self.targets(self.budget.draft_steps)
 
     @property
+    def undrafted(self) -> dict[Key, int]:
+        """The drafts that live branches are still to start, with their seeds."""
+        return {
+            (growing.branch.id, k): self.seed("image", growing.branch.id, k)
+            for growing in self.live
+            if not growing.branch.drafts
+            for k in range(self.budget.num_drafts)
+        }
+
+    @property
     def tokens_to_spare(self) -> int:
         """Tokens of the text budget that the live branches cannot use up.
 
@@ -148,12 +158,13 @@ class BranchTree:
     def targets(self, step: int) -> dict[Key, int]:
         """The live drafts that have a way to go to `step`, as many as the budget pays for, and how far.
 
-        A draft that nobody has looked at yet goes one step at least.
+        A draft that nobody has looked at yet goes one step at least, and so does one that is still to be started.
         """
         drafts = {(g.branch.id, k): g.branch.drafts[k] for g in self.live for k in g.live}
         targets = {key: step if key in self.previews else max(step, draft.step + 1) for key, draft in drafts.items()}
-        behind = [key for key, draft in drafts.items() if draft.step < targets[key] and not draft.finished]
-        return {key: targets[key] for key in behind[: self.ledger.num_left]}
+        behind = {k: targets[k] for k, draft in drafts.items() if draft.step < targets[k] and not draft.finished}
+        behind |= dict.fromkeys(self.undrafted, max(step, 1))
+        return dict(list(behind.items())[: self.ledger.num_left])
 
     def child_id(self, parent_id: str) -> str:
         """The id of the next child: the parent's id and how many children it had, as in "0.1"."""

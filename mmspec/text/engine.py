@@ -12,17 +12,19 @@ import abc
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import DynamicCache
 from typing_extensions import override
 
 from mmspec.errors import InputError, ModelError
 from mmspec.text.tree import ancestor_mask, position_ids
 from mmspec.text.types import TokenTree
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 UNBOUNDED_CONTEXT = 1 << 20
 """Stands for the context of a model that names none."""
@@ -169,7 +171,7 @@ class HFEngine(TextEngine):
         fed = torch.tensor([ids[: max(1, num_cached)]])
         positions = torch.arange(fed.shape[1])[None]
         mask = positions[:, None, :, None] >= positions[:, None, None, :]
-        cache = DynamicCache()
+        cache = _empty_cache()
         output = self._model.get_decoder()(
             input_ids=fed,
             position_ids=positions,
@@ -281,9 +283,15 @@ def committed_ids(state: EngineState, tree: TokenTree, path: Sequence[int], next
     return (*state.ids, *(tree.tokens[node] for node in path[1:]), next_token)
 
 
+def _empty_cache() -> DynamicCache:
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
 def _padded(states: Sequence[EngineState], num_cached: int) -> DynamicCache:
     """A `transformers` cache whose rows are the states', padded on the right to `num_cached` slots."""
-    cache = DynamicCache()
+    cache = _empty_cache()
     if num_cached == 0:
         return cache
 

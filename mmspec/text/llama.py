@@ -293,12 +293,18 @@ def _interleave(weight: Tensor, head_dim: int) -> Tensor:
 
 def _rotation(config: Any) -> Tensor:
     """Cos + i sin of every position, `[max_context, head_dim / 2]` complex64, scaling rules included."""
+    positions = torch.arange(config.max_position_embeddings)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "default":
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2).float() / head_dim)
+        angles = torch.outer(positions.float(), frequencies)
+        return torch.complex(angles.cos(), angles.sin())
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     rotary = LlamaRotaryEmbedding(config)
     if "dynamic" in rotary.rope_type or "longrope" in rotary.rope_type:
         raise ModelError(f"rotary scaling {rotary.rope_type} depends on the length of the text: use engine=hf")
-    positions = torch.arange(config.max_position_embeddings)[None]
-    cos, sin = rotary(torch.zeros(1), positions)
+    cos, sin = rotary(torch.zeros(1), positions[None])
     half = cos.shape[-1] // 2
     return torch.complex(cos[0, :, :half].float(), sin[0, :, :half].float())

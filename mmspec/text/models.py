@@ -5,11 +5,13 @@ Knows files and `transformers`; knows no sampling. What comes out speaks ids and
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,6 +25,26 @@ from mmspec.text.types import SamplingParams
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PLAIN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Tokenizer classes that are all in their file: no model-specific code is needed to read them."""
+
+LLAMA_KEYS = {
+    "attention_bias",
+    "eos_token_id",
+    "head_dim",
+    "hidden_act",
+    "hidden_size",
+    "max_position_embeddings",
+    "mlp_bias",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "rms_norm_eps",
+    "rope_parameters",
+    "vocab_size",
+}
+"""Everything that the lean engine reads of a configuration."""
+
 RULE_OF_THUMB = (0.10, 0.15)
 """A draft model of this share of the target's parameters tends to pay (the field's rule of thumb)."""
 
@@ -121,9 +143,13 @@ def _folder(reference: str) -> Path:
 
 
 def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
     try:
+        if _read_json(folder / "tokenizer_config.json").get("tokenizer_class") in PLAIN_TOKENIZERS:
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
         raise WeightsError(f"no tokenizer can be read in {folder}: {_first_line(error)}") from error
@@ -141,12 +167,11 @@ def _load_hf(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEngin
 
 def _load_llama(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEngine, tuple[int, ...], int]:
     from safetensors.torch import load_file
-    from transformers import AutoConfig, GenerationConfig
 
     from mmspec.text.llama import LlamaEngine, check_config
 
     with _readable(folder):
-        config = AutoConfig.from_pretrained(folder)
+        config = _llama_config(folder)
         check_config(config)
         files = sorted(folder.glob("*.safetensors"))
         if not files:
@@ -155,10 +180,30 @@ def _load_llama(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEn
         for file in files:
             weights |= load_file(file)
         engine = LlamaEngine(config, weights, dtype=dtype, quantize=quantize)
-    eos = config.eos_token_id
-    if (folder / "generation_config.json").exists():
-        eos = GenerationConfig.from_pretrained(folder).eos_token_id
+    eos = _read_json(folder / "generation_config.json").get("eos_token_id", config.eos_token_id)
     return engine, _end_ids(eos), sum(weight.numel() for weight in weights.values())
+
+
+def _llama_config(folder: Path) -> Any:
+    """The model's configuration; a file that leaves nothing to defaults is read without `transformers`' classes.
+
+    Those import torchvision and with it the compiler of torch, which takes longer than loading the model.
+    """
+    values = _read_json(folder / "config.json")
+    rope = values.get("rope_parameters") or {}
+    if values.get("model_type") == "llama" and values.keys() >= LLAMA_KEYS and rope.get("rope_type") == "default":
+        return SimpleNamespace(**values)
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds, nothing where there is none."""
+    if not path.exists():
+        return {}
+    values = json.loads(path.read_text(encoding="utf-8"))
+    return values if isinstance(values, dict) else {}
 
 
 @contextmanager
