@@ -7,6 +7,7 @@ signature is the schema of its part, so a key is declared once, where it is used
 import difflib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ _SCALARS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)
 
 class UsageError(InputError):
     """The command line or the configuration names something that does not exist or does not fit."""
+
+
+_REFERENCES = {"lm": "target_model_path", "diffusion": "path", "verifier": "path"}
+"""Groups whose option `folder` takes any model, and its key for the reference."""
+_FOLDER = "folder"
+_OPTION = re.compile(r"[a-z0-9_]*")
+_REFERENCE = re.compile(r"[\w./:@~+ \\-]+")
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,21 @@ def groups() -> dict[str, list[str]]:
         for folder in sorted(conf_folder().iterdir())
         if folder.is_dir()
     }
+
+
+def spelled_out(override: str) -> list[str]:
+    """An override that gives a model where an option is expected, as the two that it stands for; others as they are.
+
+    >>> spelled_out("diffusion=stabilityai/sd-turbo")
+    ['diffusion=folder', "diffusion.path='stabilityai/sd-turbo'"]
+    >>> spelled_out("diffusion=sd_turbo")
+    ['diffusion=sd_turbo']
+    """
+    group, _, value = override.partition("=")
+    is_option = _OPTION.fullmatch(value) is not None
+    if group not in _REFERENCES or is_option or not _REFERENCE.fullmatch(value) or _FOLDER not in groups()[group]:
+        return [override]
+    return [f"{group}={_FOLDER}", f"{group}.{_REFERENCES[group]}='{value}'"]
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
