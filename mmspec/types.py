@@ -48,8 +48,8 @@ class ImageDraft:
     """A picture part-way through denoising.
 
     `latents` is `[c, h, w]` float32 on the CPU; `step` of `num_steps` are done. `condition` is the text
-    that the last step was conditioned on. `state` belongs to the image adapter that made the draft (its
-    scheduler copy and noise generator state) and is opaque to everybody else.
+    that the last step was conditioned on, `negative` what it moves away from. `state` belongs to the image adapter that
+    made the draft (its scheduler copy and noise generator state) and is opaque to everybody else.
     """
 
     latents: Tensor
@@ -58,6 +58,7 @@ class ImageDraft:
     seed: int
     condition: str
     state: object = None
+    negative: str = ""
 
     @property
     def finished(self) -> bool:

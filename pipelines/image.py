@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mmspec.cogen.clock import Clock
 from mmspec.cogen.parts import stage
+from mmspec.errors import InputError
 from mmspec.pipeline import Pipeline
 from mmspec.seeding import derive
 from mmspec.types import Branch, BranchState, Done, Event, Pair, PreviewReady, Request, Result
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class ImageAlone(Pipeline):
-    """The image side alone; nothing is verified, so nothing is called verified."""
+    """The image side alone; nothing is verified, so nothing is called verified.
+
+    The metric `unread_prompt` is the end of a prompt that is longer than the text encoder reads. Raises `InputError`
+    for a negative prompt that the model cannot move away from.
+    """
 
     def __init__(self, *, images: ImageDrafter, num_steps: int) -> None:
         self._images = images
@@ -24,10 +29,16 @@ class ImageAlone(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
+        if request.negative_prompt and not self._images.reads_negative:
+            raise InputError(
+                "negative_prompt has no effect on this diffusion model, which is asked without guidance: leave it empty"
+            )
         clock = Clock()
         seeds = [derive(request.seed, "image", number) for number in range(request.n)]
         with stage("image start"):
-            drafts = self._images.start([request.prompt] * request.n, seeds, num_steps=self._num_steps)
+            drafts = self._images.start(
+                [request.prompt] * request.n, seeds, num_steps=self._num_steps, negative=request.negative_prompt
+            )
         for step in range(1, self._num_steps + 1):
             with stage("image drafting"), clock.measure("image"):
                 drafts = self._images.advance(drafts, 1)
@@ -43,5 +54,7 @@ class ImageAlone(Pipeline):
         tree = tuple(
             Branch(str(number), None, "", (draft,), state=BranchState.FINISHED) for number, draft in enumerate(drafts)
         )
-        metrics = clock.metrics() | {"num_draft_steps": request.n * self._num_steps}
+        metrics: dict[str, float | int | str] = {**clock.metrics(), "num_draft_steps": request.n * self._num_steps}
+        if unread := self._images.unread(request.prompt):
+            metrics["unread_prompt"] = unread
         yield Done(Result(request, pairs, tree, metrics))

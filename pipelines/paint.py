@@ -2,16 +2,15 @@
 
 import json
 import logging
-import textwrap
 import time
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 from mmspec.embedded.captions import caption
 from mmspec.embedded.painter import Painter
 from mmspec.embedded.scenes import sample_scene
+from mmspec.embedded.training.sheet import captioned_sheet
 from mmspec.errors import InputError
 from mmspec.pipeline import Job
 
@@ -35,23 +34,9 @@ class Paint(Job):
         started = time.perf_counter()
         pictures = [painter.paint(scene, seed=self._seed + k) for k, scene in enumerate(scenes)]
         rate = len(scenes) / (time.perf_counter() - started)
-        _sheet(pictures, captions, self._columns).save(folder / "sheet.png")
+        captioned_sheet(pictures, captions, num_columns=self._columns).save(folder / "sheet.png")
         (folder / "captions.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
         figures = {"scenes_per_s": round(rate, 1)}
         rows = [{"method": "painter", "threads": 1, "size": self._size, "figures": figures}]
         (folder / "results.json").write_text(json.dumps({"rows": rows}, indent=2), encoding="utf-8")
         _LOGGER.info("painted %d scenes at %.0f scenes/s: %s", len(scenes), rate, folder / "sheet.png")
-
-
-def _sheet(pictures: list[Image.Image], captions: list[str], columns: int) -> Image.Image:
-    side, text_height = pictures[0].width, 40
-    rows = -(-len(pictures) // columns)
-    sheet = Image.new("RGB", (columns * (side + 4), rows * (side + text_height)), (250, 250, 250))
-    draw = ImageDraw.Draw(sheet)
-    for k, (picture, words) in enumerate(zip(pictures, captions, strict=True)):
-        x, y = k % columns * (side + 4), k // columns * (side + text_height)
-        sheet.paste(picture, (x, y))
-        draw.multiline_text(
-            (x + 2, y + side + 1), "\n".join(textwrap.wrap(words, 26)[:4]), fill=(20, 20, 20), font_size=9, spacing=0
-        )
-    return sheet

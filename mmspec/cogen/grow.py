@@ -169,7 +169,12 @@ class _ImageJob:
         """Fresh drafts from noise."""
         if self._seeds:
             conditions, seeds = [captions[i] for i, _ in self._seeds], list(self._seeds.values())
-            drafts = self._parts.images.start(conditions, seeds, num_steps=self._tree.budget.num_steps)
+            drafts = self._parts.images.start(
+                conditions,
+                seeds,
+                num_steps=self._tree.budget.num_steps,
+                negative=self._tree.request.negative_prompt,
+            )
             self._started = dict(zip(self._seeds, drafts, strict=True))
 
     def _draft(self, branch_id: str, k: int) -> ImageDraft:

@@ -57,7 +57,12 @@ def redraw(tree: BranchTree, parts: Parts, branch_id: str, claim: Claim, *, leve
     seed = tree.seed("image", branch_id, index)
     with stage("repair"):
         if again:
-            (draft,) = parts.images.start([caption(tree, growing)], [seed], num_steps=tree.budget.num_steps)
+            (draft,) = parts.images.start(
+                [caption(tree, growing)],
+                [seed],
+                num_steps=tree.budget.num_steps,
+                negative=tree.request.negative_prompt,
+            )
         else:
             draft = parts.images.renoise(growing.branch.drafts[growing.best], level, seed=seed)
     tree.add_draft(branch_id, draft, emphasis=None if claim in tree.forbidden else phrase)

@@ -14,7 +14,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Autoencoder", "signed_from_bytes", "unit_from_signed"]
+__all__ = ["Autoencoder", "signed_from_bytes", "signed_from_unit", "unit_from_signed"]
 
 _SHRINK = 2  # the stem's unshuffling; the trunk halves twice more, so a latent cell sees 8x8 pixels
 _ENLARGE = 4  # the last shuffling: twice the stem's, because pictures come out at twice the size that went in
@@ -107,6 +107,11 @@ class Autoencoder(ModelMixin, ConfigMixin):
 def unit_from_signed(pixels: Tensor) -> Tensor:
     """[-1, 1] to [0, 1], clamped."""
     return pixels.add(1).div(2).clamp(0, 1)
+
+
+def signed_from_unit(pixels: Tensor) -> Tensor:
+    """[0, 1] to [-1, 1]."""
+    return pixels.mul(2).sub(1)
 
 
 def signed_from_bytes(pixels: Tensor) -> Tensor:

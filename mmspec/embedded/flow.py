@@ -62,20 +62,22 @@ def guided_velocity(
     emphasis: PaddedText | None,
     emphasised: Tensor,
     guidance: Guidance,
+    against: PaddedText | None = None,
 ) -> Tensor:
     """v_free + g (v_text - v_free) + e (v_phrase - v_free), all in one pass of the model.
 
     `latents` `[n, c, h, w]` float32, `time` `[n]` in [0, 1]; `emphasis` holds the phrases of the `m` pictures with
-    indices `emphasised` `[m]`. Returns `[n, c, h, w]` float32.
+    indices `emphasised` `[m]`. v_free is unconditional, or the velocity of the text `against` which the pictures are
+    drawn, where that has a length above 0. Returns `[n, c, h, w]` float32.
     """
     n = len(latents)
     everyone = torch.arange(n)
     rows = torch.cat([everyone, everyone, emphasised])
-    parts = [text, text] + ([emphasis] if emphasis is not None else [])
+    parts = [text, against or text] + ([emphasis] if emphasis is not None else [])
     longest = max(part.tokens.shape[1] for part in parts)
     tokens = torch.cat([torch.nn.functional.pad(p.tokens, (0, 0, 0, longest - p.tokens.shape[1])) for p in parts])
     dropped = torch.zeros(len(rows), dtype=torch.bool)
-    dropped[n : 2 * n] = True
+    dropped[n : 2 * n] = against.lengths == 0 if against is not None else True
     velocity = model(
         latents[rows],
         time[rows],

@@ -119,7 +119,19 @@ class Judge(ModelMixin, ConfigMixin):
         nouns = self.nouns(cells).logsumexp(1)
         return Reading({kind: head(pooled) for kind, head in self.scene.items()}, nouns, cells)
 
-    def attributes(self, reading: Reading, pictures: Tensor, nouns: Tensor) -> Attributes:
+    @torch.no_grad()
+    def attributes(self, pixels: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What pictures (each `[3, h, w]` in [0, 1]) show, as probabilities in the order of the world's vocabulary.
+
+        `place` `[n, 10]`, `time` `[n, 4]`, `weather` `[n, 5]`; `noun` `[n, nouns + 1]`, the last one "nothing"; of the
+        likeliest noun `colour` `[n, 7]`, `count` `[n, 3]` and `position` `[n, 3]`.
+        """
+        reading = self(_resized(pixels))
+        found = self.describe(reading, torch.arange(len(pixels)), reading.nouns[:, :-1].argmax(1))
+        logits = {**reading.scene, "noun": reading.nouns, **vars(found)}
+        return {kind: values.softmax(1) for kind, values in logits.items()}
+
+    def describe(self, reading: Reading, pictures: Tensor, nouns: Tensor) -> Attributes:
         """What thing `nouns` `[q]` is like in pictures number `pictures` `[q]`, both int64."""
         cells = reading.cells[pictures]
         query = self.queries(nouns)
@@ -136,15 +148,8 @@ class Judge(ModelMixin, ConfigMixin):
         Exclusive kinds hold where the claimed value is the likeliest one, a thing where it is likelier than nothing.
         An attribute of a thing that is not there fails.
         """
-        self.eval()
-        batch = torch.cat(
-            [
-                functional.interpolate(p[None].float(), size=(_SIZE, _SIZE), mode="bilinear", antialias=True)
-                for p in pixels
-            ]
-        )
-        reading = self(batch.clamp(0, 1))
-        return [[self._verdict(reading, n, claim) for claim in claims] for n in range(len(batch))]
+        reading = self(_resized(pixels))
+        return [[self._verdict(reading, n, claim) for claim in claims] for n in range(len(pixels))]
 
     def _verdict(self, reading: Reading, n: int, claim: Claim) -> Verdict:
         kind = claim.kind.value
@@ -163,7 +168,7 @@ class Judge(ModelMixin, ConfigMixin):
         options = attribute_phrases(kind, list(NOUNS)[noun])
         if claim.phrase not in options:
             return Verdict.UNJUDGED
-        found = self.attributes(reading, torch.tensor([n]), torch.tensor([noun]))
+        found = self.describe(reading, torch.tensor([n]), torch.tensor([noun]))
         return _held(present and int(getattr(found, kind)[0].argmax()) == options.index(claim.phrase))
 
 
@@ -185,6 +190,12 @@ def attribute_phrases(kind: str, noun: str) -> list[str]:
     if kind == ClaimKind.COUNT.value:
         return [f"one {noun}" if count == 1 else thing(noun, count) for count in COUNTS]
     return [f"{thing(noun)} {term.names[0]}" for term in POSITIONS.values()]
+
+
+def _resized(pixels: Sequence[Tensor]) -> Tensor:
+    """Pictures at the judge's size, `[n, 3, 64, 64]`."""
+    rows = [functional.interpolate(p[None].float(), size=(_SIZE, _SIZE), mode="area") for p in pixels]
+    return torch.cat(rows).clamp(0, 1)
 
 
 def _held(yes: bool) -> Verdict:

@@ -2,7 +2,8 @@
 
     model_index.json   vae/   transformer/   scheduler/
 
-The text encoder is not in it: it is all-MiniLM-L6-v2, which comes from its own wheel.
+The text encoder is not in it: it is all-MiniLM-L6-v2, which comes from its own wheel. Such a folder is written by
+`saving`, which needs all of `diffusers`; reading it does not, and starts a second sooner.
 Knows file formats; knows neither training nor sampling.
 """
 
@@ -12,24 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
-from safetensors.torch import save_file
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.transformer import DiffusionTransformer
 from mmspec.errors import WeightsError
 
-__all__ = ["EmbeddedModels", "EmbeddedPipeline", "load_pipeline", "save_pipeline"]
-
-
-class EmbeddedPipeline(DiffusionPipeline):
-    """Names the parts for `diffusers`; the sampling itself is `mmspec.image`."""
-
-    def __init__(
-        self, vae: Autoencoder, transformer: DiffusionTransformer, scheduler: FlowMatchEulerDiscreteScheduler
-    ) -> None:
-        super().__init__()
-        self.register_modules(vae=vae, transformer=transformer, scheduler=scheduler)
+__all__ = ["EmbeddedModels", "load_pipeline"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +29,6 @@ class EmbeddedModels:
     vae: Autoencoder
     transformer: DiffusionTransformer
     scheduler: FlowMatchEulerDiscreteScheduler
-
-
-def save_pipeline(folder: Path, vae: Autoencoder, transformer: DiffusionTransformer) -> None:
-    """Write a pipeline folder with float16 weights."""
-    scheduler = FlowMatchEulerDiscreteScheduler()
-    EmbeddedPipeline(vae, transformer, scheduler).save_pretrained(folder)
-    for name, model in (("vae", vae), ("transformer", transformer)):
-        state = {
-            key: value.half().contiguous() if value.is_floating_point() else value.contiguous()
-            for key, value in model.state_dict().items()
-        }
-        save_file(state, folder / name / "diffusion_pytorch_model.safetensors", {"format": "pt"})
 
 
 def load_pipeline(folder: Path, *, dtype: torch.dtype) -> EmbeddedModels:

@@ -20,7 +20,7 @@ from mmspec.weights import resolve
 __all__ = ["PaddedText", "TextEncoder", "TextFeatures", "pad_features"]
 
 _LOGGER = logging.getLogger(__name__)
-_MAX_TOKENS = 64  # training captions have at most about 40
+_MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained to read; captions of the transformer's training have about 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,38 +41,47 @@ class PaddedText:
 
 
 class TextEncoder:
-    """Encodes captions; `path` is a reference to a BERT folder of `transformers`."""
+    """Encodes captions; `path` is a reference to a BERT folder of `transformers`.
+
+    `tokenizer` is the folder's own; `max_tokens` of it are read, its special tokens included.
+    """
 
     def __init__(self, path: str, *, dtype: torch.dtype = torch.float32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
         folder = resolve(path)
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        self._model = AutoModel.from_pretrained(folder, local_files_only=True, dtype=dtype).eval()
+        self._set_up(
+            AutoTokenizer.from_pretrained(folder, local_files_only=True),
+            AutoModel.from_pretrained(folder, local_files_only=True, dtype=dtype),
+        )
 
     @classmethod
     def from_models(cls, tokenizer: Any, model: Any) -> TextEncoder:
         """An encoder over a `transformers` tokenizer and BERT that are loaded already."""
         encoder = cls.__new__(cls)
-        encoder._tokenizer, encoder._model = tokenizer, model.eval()
+        encoder._set_up(tokenizer, model)
         return encoder
+
+    def _set_up(self, tokenizer: Any, model: Any) -> None:
+        self.tokenizer, self._model = tokenizer, model.eval()
+        self.max_tokens: int = min(_MAX_TOKENS, model.config.max_position_embeddings)
 
     @torch.no_grad()
     def encode(self, captions: Sequence[str], *, batch_size: int = 1) -> list[TextFeatures]:
-        """Features in the order of `captions`. A caption over 64 tokens is cut, with a warning in the log.
+        """Features in the order of `captions`. A caption over `max_tokens` is cut, with a warning in the log.
 
         One by one by default, so that a caption's features do not depend on its neighbours.
         """
-        ids = [self._tokenizer(caption)["input_ids"] for caption in captions]
+        ids = [self.tokenizer(caption, verbose=False)["input_ids"] for caption in captions]
         for caption, row in zip(captions, ids, strict=True):
-            if len(row) > _MAX_TOKENS:
-                _LOGGER.warning("the picture is drawn from the first %d tokens of %r", _MAX_TOKENS, caption)
+            if len(row) > self.max_tokens:
+                _LOGGER.warning("the picture is drawn from the first %d tokens of %r", self.max_tokens, caption)
         order = sorted(range(len(ids)), key=lambda k: len(ids[k]))
         out: list[TextFeatures | None] = [None] * len(ids)
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
             rows = [
-                torch.tensor(ids[k][: _MAX_TOKENS - 1] + ids[k][-1:] if len(ids[k]) > _MAX_TOKENS else ids[k])
+                torch.tensor(ids[k][: self.max_tokens - 1] + ids[k][-1:] if len(ids[k]) > self.max_tokens else ids[k])
                 for k in part
             ]
             lengths = torch.tensor([len(row) for row in rows])

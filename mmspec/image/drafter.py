@@ -20,11 +20,31 @@ __all__ = ["ImageDrafter", "pixels_to_image"]
 class ImageDrafter(abc.ABC):
     """Draws pictures of conditions. A draft's pixels do not depend on what else is in the batch (float32 tolerance)."""
 
+    @property
     @abc.abstractmethod
-    def start(self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int) -> list[ImageDraft]:
-        """Pure noise, one draft per condition and seed, to be denoised in `num_steps`.
+    def reads_negative(self) -> bool:
+        """Whether what is `negative` in `start` reaches the pictures; a model without guidance cannot move away."""
+
+    @abc.abstractmethod
+    def unread(self, condition: str) -> str:
+        """The end of `condition` that is beyond the text encoder's limit; empty where all of it is read."""
+
+    @abc.abstractmethod
+    def start(
+        self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int, negative: str = ""
+    ) -> list[ImageDraft]:
+        """Pure noise, one draft per condition and seed, to be denoised in `num_steps` and away from `negative`.
 
         Raises `InputError` for a number of steps that the model cannot do.
+        """
+
+    @abc.abstractmethod
+    def start_from(
+        self, picture: Tensor, condition: str, seed: int, *, num_steps: int, level: float, negative: str = ""
+    ) -> ImageDraft:
+        """A variation of `picture` `[3, h, w]` in [0, 1], cut to shape: with noise, at the step nearest to `level`.
+
+        Raises `InputError` for a level outside (0, 1].
         """
 
     @abc.abstractmethod

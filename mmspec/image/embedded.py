@@ -15,11 +15,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from mmspec.embedded.autoencoder import signed_from_unit
 from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
 from mmspec.embedded.pipeline import EmbeddedModels, load_pipeline
-from mmspec.embedded.text_encoder import TextEncoder, TextFeatures, pad_features
+from mmspec.embedded.text_encoder import PaddedText, TextEncoder, TextFeatures, pad_features
 from mmspec.errors import InputError, ModelError
 from mmspec.image.drafter import ImageDrafter
+from mmspec.image.pictures import fitted, read_picture
+from mmspec.image.prompts import readable
 from mmspec.seeding import generator
 from mmspec.types import ImageDraft, Preview
 from mmspec.weights import resolve
@@ -44,7 +47,9 @@ class EmbeddedDrafter(ImageDrafter):
     `path` and `text_encoder` are references for `mmspec.weights`; `dtype` is "float32" or "bfloat16", the precision of
     the transformer and of the decoder. `guidance_scale` pulls towards the condition, `emphasis_scale` towards a phrase
     to emphasise, `early_guidance_scale` replaces the former above sigma `early_sigma`, where nothing is visible yet.
-    Raises `WeightsError` for a missing or foreign folder, `InputError` for an unknown dtype.
+    With `init_image`, a file, drafts do not begin with noise but with this picture at noise `init_level`. `num_steps` and
+    `draft_steps` are what pipelines take of it by default. Raises `WeightsError` for a missing or foreign folder,
+    `InputError` for an unknown dtype or a file that is no picture.
     """
 
     def __init__(
@@ -52,43 +57,86 @@ class EmbeddedDrafter(ImageDrafter):
         path: str,
         *,
         text_encoder: str,
+        num_steps: int,
+        draft_steps: int,
         dtype: str,
         guidance_scale: float,
         emphasis_scale: float,
         early_guidance_scale: float,
         early_sigma: float,
+        init_image: str | None,
+        init_level: float,
     ) -> None:
+        self.num_steps, self.draft_steps = num_steps, draft_steps
         if dtype not in _DTYPES:
             raise InputError(f"dtype={dtype!r} is unknown: expected one of {', '.join(_DTYPES)}")
         self._set_up(
             load_pipeline(resolve(path), dtype=_DTYPES[dtype]),
             TextEncoder(text_encoder),
             Guidance(guidance_scale, emphasis_scale, early_guidance_scale, early_sigma),
+            init=(read_picture(init_image), init_level) if init_image is not None else None,
         )
 
     @classmethod
     def from_models(cls, models: EmbeddedModels, text_encoder: TextEncoder, guidance: Guidance) -> EmbeddedDrafter:
         """A drafter over models that are loaded already."""
         drafter = cls.__new__(cls)
-        drafter._set_up(models, text_encoder, guidance)
+        drafter._set_up(models, text_encoder, guidance, init=None)
         return drafter
 
-    def _set_up(self, models: EmbeddedModels, text_encoder: TextEncoder, guidance: Guidance) -> None:
+    def _set_up(
+        self,
+        models: EmbeddedModels,
+        text_encoder: TextEncoder,
+        guidance: Guidance,
+        *,
+        init: tuple[Tensor, float] | None,
+    ) -> None:
         self._models = models
         self._guidance = guidance
+        self._init = init
         self._sigmas = functools.cache(self._compute_sigmas)
         self._text = functools.lru_cache(_NUM_REMEMBERED_CONDITIONS)(lambda text: text_encoder.encode([text])[0])
+        self._tokenizer, self._max_tokens = text_encoder.tokenizer, text_encoder.max_tokens
+
+    @property
+    @override
+    def reads_negative(self) -> bool:
+        return True
 
     @override
-    def start(self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int) -> list[ImageDraft]:
+    def unread(self, condition: str) -> str:
+        return condition[len(readable(self._tokenizer, condition, max_tokens=self._max_tokens)) :].strip()
+
+    @override
+    def start(
+        self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int, negative: str = ""
+    ) -> list[ImageDraft]:
         if num_steps < 1:
             raise InputError(f"num_steps={num_steps} is too small: expected at least 1")
+        pairs = zip(conditions, seeds, strict=True)
+        if self._init is not None:
+            picture, level = self._init
+            return [
+                self.start_from(picture, c, s, num_steps=num_steps, level=level, negative=negative) for c, s in pairs
+            ]
+        return [ImageDraft(self._noise(seed), 0, num_steps, seed, text, None, negative) for text, seed in pairs]
+
+    @override
+    @torch.no_grad()
+    def start_from(
+        self, picture: Tensor, condition: str, seed: int, *, num_steps: int, level: float, negative: str = ""
+    ) -> ImageDraft:
+        vae = self._models.vae
+        side = 8 * self._models.transformer.config["size"]  # half of what the decoder draws
+        x0 = vae.encode(signed_from_unit(fitted(picture, height=side, width=side))[None].to(vae.dtype)).float()
+        draft = ImageDraft(x0[0], 0, num_steps, seed, condition, None, negative)
+        return self._entered(draft, x0, level, noise=self._noise(seed))
+
+    def _noise(self, seed: int) -> Tensor:
         config = self._models.transformer.config
         shape = (config["latent_channels"], config["size"], config["size"])
-        return [
-            ImageDraft(torch.randn(shape, generator=generator(seed, "image-noise")), 0, num_steps, seed, condition)
-            for condition, seed in zip(conditions, seeds, strict=True)
-        ]
+        return torch.randn(shape, generator=generator(seed, "image-noise"))
 
     @override
     def advance(
@@ -123,12 +171,16 @@ class EmbeddedDrafter(ImageDrafter):
 
     @override
     def renoise(self, draft: ImageDraft, level: float, *, seed: int) -> ImageDraft:
+        x0, _ = self._estimates([draft])
+        noise = torch.randn(draft.latents.shape, generator=generator(seed, "image-renoise"))
+        return self._entered(draft, x0, level, noise=noise)
+
+    def _entered(self, draft: ImageDraft, x0: Tensor, level: float, *, noise: Tensor) -> ImageDraft:
+        """The draft at the step nearest to noise `level` on its way to `x0` `[1, c, h, w]`."""
         if not 0 < level <= 1:
             raise InputError(f"level={level} is no noise level: expected more than 0 and at most 1")
         sigmas = self._sigmas(draft.num_steps)
         step = int((sigmas[:-1] - level).abs().argmin())
-        x0, _ = self._estimates([draft])
-        noise = torch.randn(draft.latents.shape, generator=generator(seed, "image-renoise"))
         return replace(draft, latents=noisy(x0, noise[None], sigmas[step : step + 1])[0], step=step, state=None)
 
     def _step(self, drafts: list[ImageDraft], phrases: list[str | None]) -> list[ImageDraft]:
@@ -154,12 +206,21 @@ class EmbeddedDrafter(ImageDrafter):
             emphasis=pad_features(named) if named else None,
             emphasised=torch.tensor(emphasised, dtype=torch.long),
             guidance=self._guidance,
+            against=self._against(drafts),
         )
         if not velocity.isfinite().all():
             raise ModelError(
                 "the diffusion transformer gave NaN or infinity: the weights do not fit, or try dtype=float32"
             )
         return velocity
+
+    def _against(self, drafts: Sequence[ImageDraft]) -> PaddedText | None:
+        """What the drafts move away from, of length 0 where that is nothing."""
+        if not any(draft.negative for draft in drafts):
+            return None
+        width = self._models.transformer.config["text_width"]
+        nothing = TextFeatures(torch.zeros(0, width), torch.zeros(width))
+        return pad_features([self._text(draft.negative) if draft.negative else nothing for draft in drafts])
 
     def _estimates(self, drafts: Sequence[ImageDraft]) -> tuple[Tensor, list[float]]:
         """x0 estimates `[n, c, h, w]` and the noise levels of the drafts' latents.

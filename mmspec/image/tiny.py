@@ -18,15 +18,17 @@ __all__ = ["tiny_drafter", "tiny_models", "tiny_text_encoder"]
 _TEXT_WIDTH = 16
 
 
-def tiny_drafter(seed: int) -> EmbeddedDrafter:
+def tiny_drafter(seed: int, num_steps: int = 8, draft_steps: int = 6) -> EmbeddedDrafter:
     """A drafter of random weights that are fixed by `seed`; it draws 32x32 pictures."""
     guidance = Guidance(scale=3.0, emphasis_scale=2.0, early_scale=1.5, early_time=0.95)
-    return EmbeddedDrafter.from_models(tiny_models(seed), tiny_text_encoder(seed), guidance)
+    drafter = EmbeddedDrafter.from_models(tiny_models(seed), tiny_text_encoder(seed), guidance)
+    drafter.num_steps, drafter.draft_steps = num_steps, draft_steps
+    return drafter
 
 
 def tiny_models(seed: int) -> EmbeddedModels:
     """Autoencoder, transformer and scheduler; every layer is random, also those that training starts at zero."""
-    from diffusers import FlowMatchEulerDiscreteScheduler
+    from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

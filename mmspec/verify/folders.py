@@ -8,8 +8,10 @@ out) is put together once, in the user cache: its own weights, those of the enco
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,12 +19,25 @@ from mmspec.errors import WeightsError
 from mmspec.weights import resolve
 from mmspec.weights.cache import building, cache_folder
 
-__all__ = ["CONFIG_NAME", "TEXT_PREFIX", "WEIGHTS_NAME", "open_clip_folder"]
+__all__ = ["CONFIG_NAME", "TEXT_PREFIX", "WEIGHTS_NAME", "located", "open_clip_folder"]
 
 CONFIG_NAME = "open_clip_config.json"
 WEIGHTS_NAME = "open_clip_model.safetensors"
 TEXT_PREFIX = "text.transformer."
+_NAME = re.compile(r"open_clip:(?P<name>[\w.-]+)(/(?P<tag>[\w.-]+))?|(?P<bare>[\w.-]+)")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+
+
+def located(reference: str) -> Path:
+    """The folder that `reference` stands for, as it was saved.
+
+    Besides the references of `mmspec.weights`, a name that open_clip knows: `ViT-B-32`, or with one of its sets of
+    weights `open_clip:ViT-B-32/laion2b_s34b_b79k`. Raises `WeightsError` where there is none.
+    """
+    name = _NAME.fullmatch(reference)
+    if name is not None and not Path(reference).is_dir():
+        reference = _repository(name["name"] or name["bare"], name["tag"])
+    return resolve(reference)
 
 
 def open_clip_folder(reference: str) -> Path:
@@ -30,7 +45,7 @@ def open_clip_folder(reference: str) -> Path:
 
     Raises `WeightsError` when files are missing or are no open_clip folder.
     """
-    folder = resolve(reference)
+    folder = located(reference)
     config_path = folder / CONFIG_NAME
     if not config_path.is_file():
         raise WeightsError(f"{folder} has no {CONFIG_NAME}: expected a model folder of open_clip")
@@ -39,6 +54,26 @@ def open_clip_folder(reference: str) -> Path:
     if encoder is None or Path(encoder).is_absolute():
         return folder
     return _assemble(folder, config, resolve(encoder))
+
+
+def _repository(name: str, tag: str | None) -> str:
+    """The hub repository that open_clip lists for a model's name and, first of its list by default, its weights."""
+    import open_clip
+
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if not tags:
+        near = ", ".join(difflib.get_close_matches(name, open_clip.list_models(), n=3)) or "see open_clip.list_models()"
+        raise WeightsError(
+            f"no model at {name!r}: there is no such folder, and open_clip has no weights of that name ({near})"
+        )
+    if tag is not None and tag not in tags:
+        raise WeightsError(f"open_clip has no weights {tag!r} of {name}: expected one of {', '.join(tags)}")
+    place = open_clip.get_pretrained_cfg(name, tag or tags[0]).get("hf_hub") or ""
+    if place.count("/") < 1:
+        raise WeightsError(
+            f"open_clip fetches {name}/{tag or tags[0]} from elsewhere than the hub: name a folder of it"
+        )
+    return "hub:" + "/".join(place.split("/")[:2])
 
 
 def _assemble(folder: Path, config: dict, encoder: Path) -> Path:  # type: ignore[type-arg]

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mmspec.errors import ModelError, WeightsError
 from mmspec.verify.calibration import CALIBRATION_NAME, Calibration
-from mmspec.verify.folders import CONFIG_NAME, open_clip_folder
+from mmspec.verify.folders import CONFIG_NAME, located, open_clip_folder
 from mmspec.verify.scorer import ContrastScorer, Thresholds
-from mmspec.weights import resolve
 
 __all__ = ["OpenClipScorer"]
 
@@ -48,7 +47,7 @@ class OpenClipScorer(ContrastScorer):
         device: str,
         dtype: str,
     ) -> None:
-        source = resolve(path) / CALIBRATION_NAME
+        source = located(path) / CALIBRATION_NAME
         calibration = Calibration.read(source) if source.is_file() else None
         thresholds = Thresholds(held=held, failed=failed, widening=widening, min_auc=min_auc)
         super().__init__(thresholds=thresholds, calibration=calibration, num_cells=num_cells)

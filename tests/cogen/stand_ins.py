@@ -83,11 +83,18 @@ class ImageStandIn:
     batches: list[int] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
 
-    def start(self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int) -> list[ImageDraft]:
+    def start(
+        self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int, negative: str = ""
+    ) -> list[ImageDraft]:
         return [
-            ImageDraft(torch.zeros(1, 1, len(VOCABULARY)), 0, num_steps, seed, caption)
+            ImageDraft(torch.zeros(1, 1, len(VOCABULARY)), 0, num_steps, seed, caption, negative=negative)
             for caption, seed in zip(conditions, seeds, strict=True)
         ]
+
+    reads_negative = True
+
+    def unread(self, condition: str) -> str:
+        return ""
 
     def advance(
         self,

@@ -3,13 +3,24 @@
 import pytest
 import torch
 
+from mmspec.embedded.flow import Guidance
 from mmspec.errors import InputError, WeightsError
 from mmspec.image.embedded import EmbeddedDrafter
-from mmspec.image.tiny import tiny_drafter
+from mmspec.image.tiny import tiny_drafter, tiny_models, tiny_text_encoder
 
 PROMPTS = ["a red car in the rain", "an owl", "two wolves in a forest at night"]
 # Matrix products of another batch size add in another order.
 BATCH_TOLERANCE = 1e-4
+SETTINGS = {
+    "num_steps": 4,
+    "draft_steps": 3,
+    "guidance_scale": 3.0,
+    "emphasis_scale": 2.0,
+    "early_guidance_scale": 1.5,
+    "early_sigma": 0.95,
+    "init_image": None,
+    "init_level": 0.6,
+}
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +127,7 @@ def test_missing_folder_is_named(tmp_path) -> None:
             str(tmp_path),
             text_encoder="wheel:all-minilm-l6-v2",
             dtype="float32",
-            guidance_scale=3.0,
-            emphasis_scale=2.0,
-            early_guidance_scale=1.5,
-            early_sigma=0.95,
+            **SETTINGS,
         )
 
 
@@ -130,8 +138,44 @@ def test_unknown_dtype_is_refused(tmp_path) -> None:
             str(tmp_path),
             text_encoder="wheel:all-minilm-l6-v2",
             dtype="float23",
-            guidance_scale=3.0,
-            emphasis_scale=2.0,
-            early_guidance_scale=1.5,
-            early_sigma=0.95,
+            **SETTINGS,
         )
+
+
+def test_negative_condition_takes_the_place_of_none(drafter: EmbeddedDrafter) -> None:
+    """It changes its own draft alone; moving away from the very condition is the same at every guidance scale."""
+    plain, other = drafter.advance(drafter.start(PROMPTS[:2], [1, 2], num_steps=2), 2)
+    negated = drafter.start(PROMPTS[:1], [1], num_steps=2, negative="rain")
+    changed, same = drafter.advance([*negated, *drafter.start(PROMPTS[1:2], [2], num_steps=2)], 2)
+    assert not torch.allclose(changed.latents, plain.latents, atol=1e-2)
+    torch.testing.assert_close(same.latents, other.latents, atol=BATCH_TOLERANCE, rtol=0)
+    weak = EmbeddedDrafter.from_models(tiny_models(0), tiny_text_encoder(0), Guidance(1.0, 0.0, 1.0, 1.0))
+    (against_itself,) = drafter.advance(drafter.start(PROMPTS[:1], [1], num_steps=2, negative=PROMPTS[0]), 2)
+    (unguided,) = weak.advance(weak.start(PROMPTS[:1], [1], num_steps=2), 2)
+    torch.testing.assert_close(against_itself.latents, unguided.latents, atol=1e-3, rtol=0)
+
+
+def test_variation_begins_at_a_step_of_its_level(drafter: EmbeddedDrafter) -> None:
+    """Two seeds differ less at a low level; a whole picture of any shape goes in."""
+    original = torch.rand(3, 40, 20, generator=torch.Generator().manual_seed(0))
+
+    def pair(level: float) -> list[torch.Tensor]:
+        drafts = [drafter.start_from(original, "an owl", seed, num_steps=10, level=level) for seed in (1, 2)]
+        assert drafts[0].step == round(10 * (1 - level))
+        return [preview.pixels for preview in drafter.preview(drafter.advance(drafts, 10))]
+
+    low, high = pair(0.1), pair(1.0)
+    assert float((low[0] - low[1]).abs().mean()) < float((high[0] - high[1]).abs().mean())
+    with pytest.raises(InputError, match="noise level"):
+        drafter.start_from(original, "an owl", 1, num_steps=10, level=0.0)
+
+
+def test_what_is_beyond_the_encoder_is_said(drafter: EmbeddedDrafter) -> None:
+    """The tiny encoder reads 64 tokens of one letter each."""
+    text = "an owl " * 20
+    unread = drafter.unread(text)
+    assert drafter.unread("an owl") == ""
+    assert unread and text.strip().endswith(unread)
+    short = text.strip()[: -len(unread)]
+    first, second = drafter.advance(drafter.start([text, short], [1, 1], num_steps=1), 1)
+    torch.testing.assert_close(first.latents, second.latents, atol=BATCH_TOLERANCE, rtol=0)

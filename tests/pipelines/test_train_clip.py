@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.embedded.clip import ClipShape
-from mmspec.embedded.pipeline import save_pipeline
+from mmspec.embedded.saving import save_pipeline
 from mmspec.embedded.training.clip import LossWeights
 from mmspec.embedded.training.loop import LoopSettings
 from mmspec.embedded.training.schedule import Schedule

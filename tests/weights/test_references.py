@@ -6,6 +6,7 @@ import pytest
 
 from mmspec.errors import WeightsError
 from mmspec.weights import references, resolve, write_checksums
+from mmspec.weights.hub import needed
 from tests.weights.conftest import write_model
 
 
@@ -77,3 +78,13 @@ def test_hub_out_of_reach_says_what_to_do(hub: Path, reference: str) -> None:
     with pytest.raises(WeightsError, match="connect once, or name a folder") as caught:
         resolve(reference)
     assert "\n" not in str(caught.value)
+
+
+def test_only_what_a_folder_is_loaded_from_is_fetched() -> None:
+    """Stable Diffusion's repository is 40 GB, its float32 pipeline 4; an open_clip model has its weights in one form."""
+    pipeline = ["model_index.json", "vae/config.json", "vae/a.safetensors", "README.md"]
+    other = ["v1-5-pruned.ckpt", "v1-5-pruned.safetensors", "vae/a.bin", "vae/a.fp16.safetensors", "unet/a.non_ema.bin"]
+    assert needed([*pipeline, *other, "safety_checker/model.safetensors", "vae/onnx/a.onnx"]) == pipeline
+    clip = ["open_clip_config.json", "open_clip_model.safetensors", "tokenizer.json"]
+    assert needed([*clip, "open_clip_pytorch_model.bin", "tf_model.h5"]) == clip
+    assert needed(["config.json", "pytorch_model.bin"]) == ["config.json", "pytorch_model.bin"]

@@ -16,12 +16,14 @@ import numpy
 import torch
 from torch import Tensor
 
+from mmspec.embedded.captions import thing
+from mmspec.embedded.judge import Judge
 from mmspec.embedded.lexicon import embedded_lexicon
 from mmspec.embedded.scenes import Scene
 from mmspec.embedded.training.phrases import questions, synonyms
 from mmspec.embedded.training.previews import KnownPreviews
 from mmspec.embedded.training.scenes import scene_at
-from mmspec.types import Claim, ClaimKind
+from mmspec.types import Claim, ClaimKind, Verdict
 from mmspec.verify.calibration import CALIBRATION_NAME, Calibration, Curve, area_under_curve, calibration_error, fit
 from mmspec.verify.open_clip_scorer import OpenClipScorer
 from mmspec.verify.scorer import ContrastScorer
@@ -64,7 +66,8 @@ def known_claims(scene: Scene, rng: numpy.random.Generator) -> Iterator[tuple[Cl
                 false = confusable
         for phrase, holds in ((true, True), (false[int(rng.integers(len(false)))], False)):
             contrasts = tuple(option for option in question.options if option != phrase)
-            yield Claim(phrase, ClaimKind(question.kind), "text", (0, 1), contrasts), holds
+            parent = thing(question.noun) if question.noun is not None else None
+            yield Claim(phrase, ClaimKind(question.kind), "text", (0, 1), contrasts, parent), holds
 
 
 @functools.cache
@@ -74,13 +77,24 @@ def _plain_words() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...
     return say, {entry.phrase: entry.confusable for entry in embedded_lexicon().entries}
 
 
-def known_margins(scorer: ContrastScorer, previews: KnownPreviews, *, seed: int) -> dict[str, KnownMargins]:
-    """Margins of every known claim about every preview, by kind."""
+def known_margins(
+    scorer: ContrastScorer, previews: KnownPreviews, *, seed: int, judge: Judge | None = None
+) -> dict[str, KnownMargins]:
+    """Margins of every known claim about every preview, by kind.
+
+    With a `judge`, only of claims whose true value it sees: what a drafter was asked for need not be there.
+    """
     found: dict[str, list[tuple[str, float, bool, float]]] = {}
     for k in range(len(previews)):
         scene = scene_at(previews.seed, int(previews.indices[k]))
         claims = list(known_claims(scene, numpy.random.default_rng([seed, k])))
         pixels = previews.pictures[k].float().div(255)
+        if judge is not None:
+            (verdicts,) = judge.verdicts([pixels], [claim for claim, _ in claims])
+            agreed = [verdict is Verdict.HELD for verdict in verdicts[::2] for _ in range(2)]  # a false one follows
+            claims = [claim for claim, keep in zip(claims, agreed, strict=True) if keep]
+            if not claims:
+                continue
         margins = scorer.margins([pixels], [claim for claim, _ in claims])[0]
         for (claim, holds), margin in zip(claims, margins.tolist(), strict=True):
             found.setdefault(claim.kind.value, []).append((claim.phrase, margin, holds, float(previews.levels[k])))

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
 from mmspec.embedded.flow import Guidance, euler_sample, noisy
-from mmspec.embedded.pipeline import save_pipeline
+from mmspec.embedded.saving import save_pipeline
 from mmspec.embedded.text_encoder import PaddedText
 from mmspec.embedded.training.captions import EncodedCaptions
 from mmspec.embedded.training.loop import Task

@@ -87,7 +87,7 @@ class JudgeTask(Task):
         parts["noun"] = _noun_loss(reading.nouns, scenes)
         pictures, nouns, labels = _thing_labels(scenes)
         if len(pictures):
-            found = self._model.attributes(reading, pictures, nouns)
+            found = self._model.describe(reading, pictures, nouns)
             for kind, target in labels.items():
                 if (target != _IGNORED).any():
                     parts[kind] = functional.cross_entropy(getattr(found, kind), target, ignore_index=_IGNORED)
@@ -151,7 +151,7 @@ def accuracy(judge: Judge, known: KnownPreviews) -> dict[str, float]:
     figures["noun_recall"] = float(seen[present].float().mean())
     figures["noun_false"] = float((seen & ~present).float().sum(1).mean())
     pictures, nouns, labels = _thing_labels(scenes)
-    found = judge.attributes(reading, pictures, nouns)
+    found = judge.describe(reading, pictures, nouns)
     return figures | {kind: _right(getattr(found, kind), target) for kind, target in labels.items()}
 
 

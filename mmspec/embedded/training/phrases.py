@@ -41,12 +41,16 @@ _NUM_DRAWS = 40  # enough to meet every phrasing of a term
 
 @dataclass(frozen=True)
 class Question:
-    """Options of one kind, `answer` the index of the true one; options in `left_out` are neither true nor false."""
+    """Options of one kind, `answer` the index of the true one; options in `left_out` are neither true nor false.
+
+    `noun` is the thing that a colour, a count or a position is of.
+    """
 
     kind: str
     options: tuple[str, ...]
     answer: int
     left_out: tuple[int, ...] = ()
+    noun: str | None = None
 
 
 @functools.cache
@@ -94,12 +98,13 @@ def _prop_questions(prop: Prop, rng: numpy.random.Generator) -> list[Question]:
     out = []
     if prop.colour is not None:
         options = tuple(thing(f"{colour} {name}") for colour in COLOURS)
-        out.append(Question("colour", options, list(COLOURS).index(prop.colour)))
-    out.append(Question("count", tuple(how_many(prop.noun, count) for count in COUNTS), list(COUNTS).index(prop.count)))
+        out.append(Question("colour", options, list(COLOURS).index(prop.colour), noun=prop.noun))
+    numbers = tuple(how_many(prop.noun, count) for count in COUNTS)
+    out.append(Question("count", numbers, list(COUNTS).index(prop.count), noun=prop.noun))
     if prop.count == 1 and prop.position in POSITIONS:
         way = int(rng.integers(2))
         options = tuple(f"{thing(name)} {term.names[way]}" for term in POSITIONS.values())
-        out.append(Question("position", options, list(POSITIONS).index(prop.position)))
+        out.append(Question("position", options, list(POSITIONS).index(prop.position), noun=prop.noun))
     return out
 
 
