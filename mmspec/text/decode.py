@@ -15,7 +15,7 @@ from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, bounded
 from mmspec.text.growth import Growth, RoundRecord
 from mmspec.text.models import LanguageModels
-from mmspec.text.prompt import Template
+from mmspec.text.prompt import Template, beginning
 from mmspec.text.sampling import Acceptance, Greedy, Processors, Rejection, SharedNoise
 from mmspec.text.state import EndRule, TextState, Walk, walk
 from mmspec.text.tree import root_only
@@ -59,11 +59,12 @@ class TextDecoder:
         if not prompt.strip():
             raise InputError("prompt is empty: expected some text")
         if template is None:
-            ids = self.models.encode_prompt(prompt)
+            ids, num_shared = self.models.encode_prompt(prompt), 0
         else:
             ids = self.models.encode(template.render(self.models.tokenizer, prompt))
+            num_shared = num_equal(ids, self.models.encode(beginning(template, self.models.tokenizer)))
         begun = time.perf_counter()
-        ((engine_state, hidden),) = self._engine.prefill([ids])
+        ((engine_state, hidden),) = self._engine.prefill([ids], num_shared=num_shared)
         metrics = TextMetrics(prefill_s=time.perf_counter() - begun)
         draft_state, failures = None, 0
         try:
@@ -238,6 +239,16 @@ class TextDecoder:
         if not all(0 <= token < self._engine.vocab_size for token in tree.tokens):
             raise InputError(f"drafter proposed a token outside the vocabulary of {self._engine.vocab_size}")
         return replace(draft, tree=bounded(tree, request.max_nodes))
+
+
+def num_equal(ids: Sequence[int], others: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike.
+
+    >>> num_equal([1, 2, 3], [1, 2, 4, 5])
+    2
+    """
+    pairs = enumerate(zip(ids, others, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(ids), len(others)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,11 @@ class TextEngine(abc.ABC):
     max_context: int
 
     @abc.abstractmethod
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
-        """States of prompts, and the hidden states `[l, d]` of all their tokens but the last. Raises
-        `InputError` for an empty prompt or one that leaves no room in the context.
+    def prefill(self, prompts: Sequence[Sequence[int]], *, num_shared: int = 0) -> list[tuple[EngineState, Tensor]]:
+        """States of prompts, and the hidden states `[l, d]` of all their tokens but the last.
+
+        The first `num_shared` tokens are likely to begin other prompts too: an engine may keep what it computed
+        for them. Raises `InputError` for an empty prompt or one that leaves no room in the context.
         """
 
     @abc.abstractmethod
@@ -160,7 +162,7 @@ class HFEngine(TextEngine):
         self._slot_window = int(config.window_size) if hasattr(config, "attention_types") else None
 
     @override
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
+    def prefill(self, prompts: Sequence[Sequence[int]], *, num_shared: int = 0) -> list[tuple[EngineState, Tensor]]:
         self.check_prompts(prompts)
         return [self._prefill(tuple(ids)) for ids in prompts]
 

@@ -9,6 +9,7 @@ key-value head, `h` key-value heads, `c` capacity of a buffer in tokens.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,14 @@ from typing_extensions import override
 from mmspec.errors import InputError, ModelError
 from mmspec.text.engine import EngineState, TextEngine, Verified, committed_ids
 from mmspec.text.linear import Int8Linear, Linear, PackedLinear, PlainLinear
-from mmspec.text.tree import ancestor_mask, position_ids
+from mmspec.text.tree import ancestor_mask, chain, position_ids
 from mmspec.text.types import TokenTree
 
 SPARE_SLOTS = 192
 """Room for text and trees that a buffer gets beyond what is asked for."""
+
+MAX_BEGINNINGS = 8
+"""Beginnings of prompts that are kept, the ones used last: about 4 MB each for a 135M model and 170 tokens."""
 
 SLOT_BLOCK = 32
 """Attention reads whole blocks of slots: below a block the bf16 kernel sums in another order, and a text
@@ -112,6 +116,8 @@ class LlamaEngine(TextEngine):
         tied = "lm_head.weight" not in weights
         self._output = self._embedding if tied else weights["lm_head.weight"].to(dtype)
         self._head = head(self._output)
+        self._beginnings: dict[tuple[int, ...], tuple[_Buffer, Tensor]] = {}
+        self._keeping = threading.Lock()
 
     @override
     def embeddings(self) -> Tensor:
@@ -131,19 +137,42 @@ class LlamaEngine(TextEngine):
 
     @override
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[tuple[EngineState, Tensor]]:
+    def prefill(self, prompts: Sequence[Sequence[int]], *, num_shared: int = 0) -> list[tuple[EngineState, Tensor]]:
         self.check_prompts(prompts)
-        return [self._prefill(tuple(ids)) for ids in prompts]
+        return [self._prefill(tuple(ids), min(num_shared, len(ids) - 1)) for ids in prompts]
 
-    def _prefill(self, ids: tuple[int, ...]) -> tuple[EngineState, Tensor]:
+    def _prefill(self, ids: tuple[int, ...], num_shared: int) -> tuple[EngineState, Tensor]:
+        """The shared beginning is always a pass of its own, kept or not: so a text never depends on what came before."""
         num = len(ids) - 1
-        buffer = _Buffer(self._shape, num + SPARE_SLOTS, self._dtype)
-        hidden = torch.zeros(0, self.hidden_size, dtype=self._dtype)
-        if num:
-            segment = _Segment(buffer, 0, num, None)
-            hidden = self._forward(torch.tensor(ids[:-1]), torch.arange(num), [segment])
+        if not num_shared:
+            buffer, hidden = self._run_prompt(ids[:num], num + SPARE_SLOTS)
+            return EngineState(ids, buffer), hidden
+        beginning, before = self._beginning(ids[:num_shared])
+        buffer = beginning.copy(num_shared, num)
+        if num == num_shared:
+            buffer.length = num
+            return EngineState(ids, buffer), before
+        rest = chain(ids[num_shared:num])
+        segment = _Segment(buffer, num_shared, len(rest), self._mask(rest, num_shared))
+        hidden = self._forward(torch.tensor(rest.tokens), torch.arange(num_shared, num), [segment])
         buffer.length = num
-        return EngineState(ids, buffer), hidden
+        return EngineState(ids, buffer), torch.cat([before, hidden])
+
+    def _beginning(self, ids: tuple[int, ...]) -> tuple[_Buffer, Tensor]:
+        with self._keeping:
+            kept = self._beginnings.pop(ids, None) or self._run_prompt(ids, len(ids))
+            self._beginnings[ids] = kept  # the last in order is the one used last
+            while len(self._beginnings) > MAX_BEGINNINGS:
+                self._beginnings.pop(next(iter(self._beginnings)))
+        return kept
+
+    def _run_prompt(self, ids: Sequence[int], capacity: int) -> tuple[_Buffer, Tensor]:
+        buffer = _Buffer(self._shape, capacity, self._dtype)
+        hidden = torch.zeros(0, self.hidden_size, dtype=self._dtype)
+        if ids:
+            hidden = self._forward(torch.tensor(ids), torch.arange(len(ids)), [_Segment(buffer, 0, len(ids), None)])
+        buffer.length = len(ids)
+        return buffer, hidden
 
     @override
     @torch.inference_mode()

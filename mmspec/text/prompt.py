@@ -58,3 +58,8 @@ class CompletionTemplate:
 
 Template = PromptTemplate | CompletionTemplate
 """What `TextDecoder.start` takes."""
+
+
+def beginning(template: Template, tokenizer: Any) -> str:
+    """What every text of the template begins with, up to the prompt."""
+    return template.render(tokenizer, "{prompt}").partition("{prompt}")[0]

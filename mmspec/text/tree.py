@@ -72,6 +72,18 @@ def root_only(token: int) -> TokenTree:
     return TokenTree(tokens=(token,), parents=(-1,), trials=((),), log_confidence=(0.0,))
 
 
+def chain(tokens: Sequence[int]) -> TokenTree:
+    """A tree without branches, from its root's token on.
+
+    >>> chain([5, 6, 7]).parents
+    (-1, 0, 1)
+    """
+    builder = TreeBuilder(tokens[0])
+    for node, token in enumerate(tokens[1:]):
+        builder.add(node, Trial(token), 0.0)
+    return builder.build()
+
+
 def merge(trees: Sequence[TokenTree]) -> TokenTree:
     """One tree of all proposals, keyed by (parent node, token).
 

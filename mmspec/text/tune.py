@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from mmspec.errors import InputError
-from mmspec.text.drafters.small_lm import chain
 from mmspec.text.engine import TextEngine
 from mmspec.text.growth import FixedGrowth, RoundRecord
+from mmspec.text.tree import chain
 
 
 class RecordingGrowth(FixedGrowth):

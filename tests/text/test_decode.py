@@ -13,11 +13,11 @@ from typing_extensions import override
 from mmspec.errors import InputError, ModelError
 from mmspec.text.decode import SENTENCE, TextDecoder
 from mmspec.text.drafters.base import Draft, DraftRequest, NoDrafter, TokenDrafter
-from mmspec.text.drafters.small_lm import chain
 from mmspec.text.engine import Verified
 from mmspec.text.growth import FixedGrowth, Growth, PayingGrowth
 from mmspec.text.prompt import CompletionTemplate, PromptTemplate
 from mmspec.text.state import TextState
+from mmspec.text.tree import chain
 from mmspec.text.types import FinishReason, SamplingParams, SegmentEnd, TokenTree, Trial
 
 TEXT = "Rain. 雨 falls 🌧🌆 on neon; it glows! END of it"

@@ -103,3 +103,24 @@ def test_other_architecture_is_refused() -> None:
     """The message says what to use instead."""
     with pytest.raises(InputError, match="engine=hf"):
         check_config(Qwen2Config())
+
+
+def test_shared_beginning_changes_no_text(language_models: Any) -> None:
+    """With or without what is kept of an earlier prompt, the states of a prompt are the same bits."""
+    engine = language_models("llama", engine="llama").engine
+    prompts = [[3, 5, 7, 9, 11, 2], [3, 5, 7, 9, 8, 8, 8], [3, 5, 7, 9]]
+
+    def scores(ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        ((state, hidden),) = engine.prefill([ids], num_shared=4)
+        (seen,) = engine.verify([state], [root_only(ids[-1])])
+        return hidden, seen.logits
+
+    first = [scores(ids) for ids in prompts]
+    again = [scores(ids) for ids in reversed(prompts)][::-1]
+    for (hidden, logits), (same_hidden, same_logits), ids in zip(first, again, prompts, strict=True):
+        assert len(hidden) == len(ids) - 1
+        assert torch.equal(hidden, same_hidden)
+        assert torch.equal(logits, same_logits)
+        ((state, whole),) = engine.prefill([ids])
+        torch.testing.assert_close(hidden, whole, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(logits, engine.verify([state], [root_only(ids[-1])])[0].logits, atol=1e-4, rtol=1e-4)

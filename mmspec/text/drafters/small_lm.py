@@ -19,8 +19,8 @@ from mmspec.text.drafters.base import Draft, DraftRequest, TokenDrafter
 from mmspec.text.drafters.grow import grow_trees
 from mmspec.text.engine import EngineState, TextEngine
 from mmspec.text.growth import Growth
-from mmspec.text.tree import TreeBuilder, root_only
-from mmspec.text.types import TokenTree, Trial
+from mmspec.text.tree import chain, root_only
+from mmspec.text.types import TokenTree
 
 if TYPE_CHECKING:
     from mmspec.text.models import LanguageModels
@@ -89,15 +89,3 @@ class SmallLMDrafter(TokenDrafter):
             last = len(seen.tree) - 1
             caught_up.append(engine.commit([state], [seen], [range(last)], [request.ids[-1]])[0] if last else state)
         return caught_up, [self._shared(seen.logits[-1]) for seen in verified]
-
-
-def chain(tokens: Sequence[int]) -> TokenTree:
-    """A tree without branches, from its root's token on.
-
-    >>> chain([5, 6, 7]).parents
-    (-1, 0, 1)
-    """
-    builder = TreeBuilder(tokens[0])
-    for node, token in enumerate(tokens[1:]):
-        builder.add(node, Trial(token), 0.0)
-    return builder.build()
