@@ -7,22 +7,29 @@ Legend: `n` prompts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
 from mmspec.embedded.captions import phrases, plural, thing
 from mmspec.embedded.judge import Judge
 from mmspec.embedded.scenes import Scene
-from mmspec.embedded.training.scenes import scene_at
+from mmspec.embedded.training.autoencoder import psnr
+from mmspec.embedded.training.previews import KnownPreviews, bytes_of
+from mmspec.embedded.training.scenes import PaintedScenes, scene_at
 from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 from mmspec.image.drafter import ImageDrafter
+from mmspec.seeding import derive
 
-__all__ = ["KINDS", "Prompt", "drawn", "prompts", "shown"]
+__all__ = ["KINDS", "Drawing", "Prompt", "draw", "fidelity", "prompts", "rates", "shown"]
 
 KINDS = {"single": 0.4, "pair": 0.3, "synonyms": 0.3}
 """Kinds of prompts and their shares: one thing, two things, one thing in words held out of training."""
@@ -91,15 +98,33 @@ def _with_attributes(phrase: str, k: int, scene: Scene) -> str:
     return f"{named} {POSITIONS[prop.position].names[0]}" if prop.position in POSITIONS else named
 
 
-def drawn(drafter: ImageDrafter, asked: Sequence[Prompt], *, num_steps: int, seed: int) -> Tensor:
-    """The finished pictures of prompts, `[n, 3, h, w]` in [0, 1]; each from a seed of its own."""
-    out = []
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """The finished pictures of prompts, `[n, 3, h, w]` in [0, 1], and the seconds that one step of one picture took."""
+
+    asked: Sequence[Prompt]
+    pixels: Tensor
+    step_s: float
+
+    def known(self, seed: int, *, size: int) -> KnownPreviews:
+        """The pictures with the scenes of set `seed` that they were asked to show, without those of held-out words."""
+        kept = [k for k, prompt in enumerate(self.asked) if prompt.kind != "synonyms"]
+        indices = torch.tensor([self.asked[k].index for k in kept])
+        return KnownPreviews(seed, indices, torch.zeros(len(kept)), bytes_of(self.pixels[kept], size=size))
+
+
+def draw(drafter: ImageDrafter, asked: Sequence[Prompt], *, num_steps: int, seed: int) -> Drawing:
+    """Draw every prompt from a seed of its own."""
+    pixels, spent_s = [], 0.0
     for start in range(0, len(asked), _BATCH):
         part = asked[start : start + _BATCH]
-        seeds = [seed + prompt.index for prompt in part]
+        seeds = [derive(seed, "benchmark", prompt.index) for prompt in part]
         drafts = drafter.start([prompt.text for prompt in part], seeds, num_steps=num_steps)
-        out += [preview.pixels for preview in drafter.preview(drafter.advance(drafts, num_steps))]
-    return torch.stack(out)
+        started = time.perf_counter()
+        done = drafter.advance(drafts, num_steps)
+        spent_s += time.perf_counter() - started
+        pixels += [preview.pixels for preview in drafter.preview(done)]
+    return Drawing(asked, torch.stack(pixels), spent_s / (len(asked) * num_steps))
 
 
 def shown(judge: Judge, asked: Sequence[Prompt], pixels: Tensor) -> list[dict[str, bool]]:
@@ -126,6 +151,29 @@ def shown(judge: Judge, asked: Sequence[Prompt], pixels: Tensor) -> list[dict[st
             )
         out.append(right)
     return out
+
+
+def rates(asked: Sequence[Prompt], right: Sequence[dict[str, bool]]) -> dict[str, dict[str, float]]:
+    """Share of right pictures by kind of prompt and attribute; `n` is the number of prompts of the kind."""
+    out: dict[str, dict[str, float]] = {}
+    for kind in dict.fromkeys(prompt.kind for prompt in asked):
+        rows = [row for prompt, row in zip(asked, right, strict=True) if prompt.kind == kind]
+        names = dict.fromkeys(name for row in rows for name in row)
+        out[kind] = {name: mean(row[name] for row in rows if name in row) for name in names} | {"n": len(rows)}
+    return out
+
+
+@torch.no_grad()
+def fidelity(autoencoder: Autoencoder, scenes: PaintedScenes) -> dict[str, float]:
+    """Mean PSNR in dB of painted scenes after the autoencoder, at the size that it reads and at the size that it draws."""
+    full, half = [], []
+    for part in torch.arange(len(scenes)).split(_BATCH):
+        large = signed_from_bytes(scenes.batch(part))
+        small = functional.avg_pool2d(large, 2)
+        pixels = autoencoder.decode(autoencoder.encode(small)).clamp(-1, 1)
+        full.append(psnr(pixels, large))
+        half.append(psnr(functional.avg_pool2d(pixels, 2), small))
+    return {"psnr_64_db": float(torch.cat(half).mean()), "psnr_128_db": float(torch.cat(full).mean())}
 
 
 def _attributes_right(scene: Scene, found: dict[str, int]) -> dict[str, bool]:

@@ -23,7 +23,7 @@ from mmspec.image.drafter import ImageDrafter
 from mmspec.seeding import derive, generator
 from mmspec.types import ImageDraft
 
-__all__ = ["KnownPreviews", "draw_previews", "joined", "painted_previews", "reconstruct", "redraw"]
+__all__ = ["KnownPreviews", "bytes_of", "draw_previews", "joined", "painted_previews", "reconstruct", "redraw"]
 
 _BATCH = 32
 _CAPTION_VARIANTS = 1000  # far from the variants that anything is trained on
@@ -48,7 +48,7 @@ class KnownPreviews:
 
 def painted_previews(scenes: PaintedScenes, indices: Tensor, *, size: int) -> KnownPreviews:
     """Scenes `indices` `[n]` as they were painted."""
-    parts = [_bytes(scenes.batch(part).float().div(255), size=size) for part in indices.split(_BATCH)]
+    parts = [bytes_of(scenes.batch(part).float().div(255), size=size) for part in indices.split(_BATCH)]
     return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(parts))
 
 
@@ -59,7 +59,7 @@ def reconstruct(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor
     for part in indices.split(_BATCH):
         with torch.autocast("cpu", torch.bfloat16):
             latents = _latents(autoencoder, scenes, part)
-            out.append(_bytes(autoencoder.decode_unit(latents), size=size))
+            out.append(bytes_of(autoencoder.decode_unit(latents), size=size))
     return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
 
 
@@ -85,7 +85,7 @@ def draw_previews(
         steps = torch.randint(num_steps, (len(part),), generator=draw)
         drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
         previews = drafter.preview(drafter.advance(drafts, 1))
-        out.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
+        out.append(bytes_of(torch.stack([preview.pixels for preview in previews]), size=size))
         levels += [preview.noise_level for preview in previews]
     return KnownPreviews(scenes.seed, indices, torch.tensor(levels), torch.cat(out))
 
@@ -113,7 +113,7 @@ def redraw(
         steps = torch.randint(first, num_steps, (len(part),), generator=draw)
         drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
         previews = drafter.preview(drafter.advance(drafts, num_steps))
-        out.append(_bytes(torch.stack([preview.pixels for preview in previews]), size=size))
+        out.append(bytes_of(torch.stack([preview.pixels for preview in previews]), size=size))
     return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
 
 
@@ -148,7 +148,7 @@ def _latents(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor) -
     return autoencoder.encode(half.to(autoencoder.dtype)).float()
 
 
-def _bytes(pixels: Tensor, *, size: int) -> Tensor:
+def bytes_of(pixels: Tensor, *, size: int) -> Tensor:
     """[0, 1] to uint8 at `size` pixels a side."""
     pixels = functional.interpolate(pixels.float(), size=(size, size), mode="area")
     return pixels.mul(255).round().clamp(0, 255).to(torch.uint8)
