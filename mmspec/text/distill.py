@@ -1,9 +1,9 @@
 """Training a draft head on text that the target wrote itself (or on a user's text).
 
 Knows hidden states, tokens and the loss; knows no files but its own checkpoint. The head learns the
-target's distribution over the reduced vocabulary, from the target's hidden states and, in a second pass,
-from its own predictions, which is what it meets below the first level of a tree (EAGLE-3, arXiv 2503.01840,
-section 3.2, with two steps). Legend: `t` tokens of a text, `d` hidden size, `r` reduced vocabulary.
+target's distribution over the reduced vocabulary, at the first depth of a tree from the target's hidden
+states and below it from its own predictions, as it will be used (EAGLE-3, arXiv 2503.01840, section 3.2).
+Legend: `n` texts, `t` tokens of a text, `m` rows, `d` hidden size, `r` reduced vocabulary.
 """
 
 from __future__ import annotations
@@ -29,89 +29,118 @@ log = logging.getLogger(__name__)
 FEATURE_WEIGHT = 0.1
 """Weight of the distance between predicted and true hidden state beside the distance of distributions."""
 
+DEPTH_DECAY = 0.8
+"""Weight of a depth of the tree in the loss against the one above it."""
+
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long and how fast. `num_steps` optimiser steps of `batch_size` texts each."""
+    """How long and how fast: `num_steps` optimiser steps of `batch_size` texts, `num_depths` levels of a tree."""
 
     num_steps: int
     batch_size: int
     learning_rate: float
     warmup_steps: int
     save_every: int
+    num_depths: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.num_steps, self.batch_size, self.save_every) < 1 or self.learning_rate <= 0:
+        if min(self.num_steps, self.batch_size, self.save_every, self.num_depths) < 1 or self.learning_rate <= 0:
             raise InputError(f"training settings {self} hold a value that is not above 0")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Tokens to learn from. The first `num_prompt` are given, and nothing is learnt from them; of these, the first
+    `num_shared` begin other texts too.
+    """
+
+    ids: tuple[int, ...]
+    num_prompt: int = 1
+    num_shared: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One text as the target sees it: `ids` `[t]`, and `hidden` `[t - 1, d]` of all but the last."""
+    """The end of a text as the target sees it.
+
+    `ids` `[t]`, `hidden` `[t - 1, d]` of all but the last; the first `num_context` tokens are not learnt.
+    """
 
     ids: Tensor
     hidden: Tensor
+    num_context: int
 
 
-def frequent_tokens(texts: Sequence[Sequence[int]], num_tokens: int) -> Tensor:
-    """The reduced vocabulary: the most frequent ids of the texts, ascending, `[r]` int64."""
-    counts = Counter(token for ids in texts for token in ids)
+def frequent_tokens(texts: Sequence[Text], num_tokens: int) -> Tensor:
+    """The reduced vocabulary: the most frequent ids of what is learnt, ascending, `[r]` int64."""
+    counts = Counter(token for text in texts for token in text.ids[text.num_prompt :])
     chosen = sorted(counts, key=lambda token: (-counts[token], token))[:num_tokens]
     if not chosen:
         raise InputError("there is no text to train on: expected at least one line")
     return torch.tensor(sorted(chosen), dtype=torch.int64)
 
 
-def read(engine: TextEngine, ids: Sequence[int]) -> Example:
-    """The target's hidden states of a text, in float16."""
-    ((_, hidden),) = engine.prefill([ids])
-    return Example(torch.tensor(ids, dtype=torch.int64), hidden.half().clone())
+def read(engine: TextEngine, text: Text, window: int) -> Example:
+    """The target's hidden states of a text, in float16, with at most `window` tokens of its prompt."""
+    ((_, hidden),) = engine.prefill([text.ids], num_shared=text.num_shared)
+    start = max(0, text.num_prompt - window)
+    ids = torch.tensor(text.ids[start:], dtype=torch.int64)
+    return Example(ids, hidden[start:].half().clone(), text.num_prompt - start)
 
 
-def head_loss(head: DraftHead, batch: Sequence[Example], embeddings: Tensor, output_rows: Tensor) -> Tensor:
-    """Mean over two passes of the distance to the target's distribution and to its hidden states."""
-    losses = [text_loss(head, example, embeddings, output_rows) for example in batch if len(example.ids) > 3]
-    if not losses:
-        raise InputError("every text of the batch is shorter than 4 tokens: nothing can be learnt from it")
-    return torch.stack(losses).mean()
+def head_loss(
+    head: DraftHead, batch: Sequence[Example], embeddings: Tensor, output_rows: Tensor, num_depths: int
+) -> Tensor:
+    """Distance to the target's distributions and hidden states, the mean over depths and tokens.
 
-
-def text_loss(head: DraftHead, example: Example, embeddings: Tensor, output_rows: Tensor) -> Tensor:
-    """Loss of one text. Row i holds (hidden i, token i + 1) and predicts hidden i + 1."""
-    hidden = example.hidden.float()
-    truth, given = hidden[1:], hidden[:-1]
-    embedded = embeddings[example.ids[1:-1]].float()
-    target = (truth @ output_rows.T).softmax(-1)
-    num = len(given)
-    positions, mask = torch.arange(num), causal(num)
-    loss = torch.zeros(())
-    for _ in range(2):
-        predicted, _ = head(given, embedded, positions, None, mask)
-        loss = loss + functional.cross_entropy(head.logits(predicted, output_rows), target)
-        loss = loss + FEATURE_WEIGHT * functional.smooth_l1_loss(predicted, truth)
-        # The second pass sees its own prediction of hidden i where the first saw the truth.
-        given = torch.cat([hidden[:1], predicted[:-1]])
-    return loss / 2
+    Row i holds (hidden i, token i + 1) and predicts hidden i + 1, which decides token i + 2.
+    """
+    batch = [example for example in batch if len(example.ids) > max(3, example.num_context)]
+    if not batch:
+        raise InputError("every text of the batch is too short: nothing can be learnt from it")
+    num = max(len(example.ids) for example in batch) - 2
+    hidden = torch.zeros(len(batch), num + 1, head.config.hidden_size)
+    tokens = torch.zeros(len(batch), num, dtype=torch.int64)
+    learnt = torch.zeros(len(batch), num, dtype=torch.bool)
+    for place, example in enumerate(batch):
+        length = len(example.ids) - 2
+        hidden[place, : length + 1] = example.hidden.float()
+        tokens[place, :length] = example.ids[1:-1]
+        learnt[place, max(0, example.num_context - 2) : length] = True
+    truth = hidden[:, 1:][learnt]
+    loss, total = torch.zeros(()), 0.0
+    with torch.autocast("cpu", torch.bfloat16):
+        target = (truth @ output_rows.T).float().softmax(-1)
+        for depth, rows in enumerate(head.unroll(hidden[:, :-1], embeddings[tokens].float(), num_depths)):
+            predicted = rows[learnt]
+            scores = head.logits(predicted, output_rows).float()
+            distance = functional.cross_entropy(scores, target)
+            distance = distance + FEATURE_WEIGHT * functional.smooth_l1_loss(predicted.float(), truth)
+            loss, total = loss + DEPTH_DECAY**depth * distance, total + DEPTH_DECAY**depth
+    return loss / total
 
 
 @torch.no_grad()
 def agreement(head: DraftHead, examples: Sequence[Example], embeddings: Tensor, output_rows: Tensor) -> float:
-    """Share of places where the head's first choice is the target's: greedy acceptance at depth 1."""
+    """Share of learnt places where the head's first choice is the text's token: greedy acceptance at depth 1."""
     hits = total = 0
     for example in examples:
         hidden = example.hidden.float()
         num = len(hidden) - 1
         embedded = embeddings[example.ids[1:-1]].float()
-        predicted, _ = head(hidden[:-1], embedded, torch.arange(num), None, causal(num))
+        mask = causal(num).triu(1 - head.config.window)
+        predicted, _ = head(hidden[:-1], embedded, torch.arange(num), None, mask)
         choice = head.token_ids[head.logits(predicted, output_rows).argmax(-1)]
-        hits += int((choice == example.ids[2:]).sum())
-        total += num
+        first = max(0, example.num_context - 2)
+        hits += int((choice == example.ids[2:])[first:].sum())
+        total += num - first
     return hits / total if total else 0.0
 
 
 def train_head(
     engine: TextEngine,
-    texts: Sequence[Sequence[int]],
+    texts: Sequence[Text],
     *,
     config: HeadConfig,
     num_tokens: int,
@@ -142,10 +171,11 @@ def train_head(
         chosen = torch.randint(len(texts), (settings.batch_size,), generator=generator(seed, "batch", step)).tolist()
         for place in chosen:
             if place not in examples:
-                examples[place] = read(engine, texts[place])
+                examples[place] = read(engine, texts[place], config.window)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * schedule(step, settings)
-        loss = head_loss(head, [examples[place] for place in chosen], embeddings, output_rows)
+        batch = [examples[place] for place in chosen]
+        loss = head_loss(head, batch, embeddings, output_rows, settings.num_depths)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)

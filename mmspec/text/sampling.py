@@ -61,6 +61,28 @@ class Processors:
             scores = filter_scores(scores / params.temperature, params)
         return scores
 
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar says what may follow."""
+        return self._constraint is not None
+
+    def shortlist(self, logits: Tensor, token_ids: Tensor, text_ids: Sequence[int]) -> Tensor:
+        """About the final scores of a few likely tokens, for a draft: `[k, s]` logits of `token_ids` `[k, s]`.
+
+        Penalties look at `text_ids` alone, filters at the shortlist alone; a grammar is not asked.
+        """
+        params = self._params
+        scores = logits.float()
+        if text_ids and (params.frequency_penalty or params.presence_penalty):
+            counts = Counter(text_ids)
+            number = torch.tensor([[counts.get(token, 0) for token in row] for row in token_ids.tolist()])
+            scores = scores - params.frequency_penalty * number - params.presence_penalty * (number > 0)
+        if len(text_ids) < params.min_new_tokens:
+            scores = scores.masked_fill(torch.isin(token_ids, self._end_ids), -torch.inf)
+        if params.temperature > 0:
+            scores = torch.stack([filter_scores(row, params) for row in scores / params.temperature])
+        return scores
+
     @staticmethod
     def _constrained(scores: Tensor, allowed: Tensor, position: int) -> Tensor:
         # Vocabularies are padded: ids that the tokenizer does not have are not allowed.
@@ -132,6 +154,12 @@ class Acceptance(abc.ABC):
         [0, 1]. Fewer than `num_children` where the support is smaller. `key` names the node.
         """
 
+    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
+        """Scores `[k, s]` of the tokens `token_ids` `[k, s]` of a vocabulary of `size`, as they would be compared by
+        `pick`; for rules that are `deterministic`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws from the whole vocabulary")
+
     @abc.abstractmethod
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
         """The token that is committed at a node whose final target scores are `[v]` float32."""
@@ -146,6 +174,10 @@ class Greedy(Acceptance):
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
         probs, ids = scores.softmax(0).topk(min(num_children, len(scores)))
         return [(Trial(token), prob) for token, prob in zip(ids.tolist(), probs.tolist(), strict=True) if prob > 0]
+
+    @override
+    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
+        return scores
 
     @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
@@ -165,29 +197,39 @@ class SharedNoise(Acceptance):
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._noise: dict[int, Tensor] = {}
+        self._uniform: dict[int, Tensor] = {}
 
-    def _gumbel(self, position: int, size: int) -> Tensor:
-        """`[v]` float32, the same for every caller."""
-        noise = self._noise.get(position)
-        if noise is None or len(noise) < size:
+    def _gumbel(self, position: int, token_ids: Tensor, size: int) -> Tensor:
+        """Noise of some tokens of a vocabulary of `size`, float32: the same for every caller."""
+        uniform = self._uniform.get(position)
+        if uniform is None or len(uniform) < size:
             # float64: the winner has u near 1, where float32 has few values left.
-            u = torch.rand(size, generator=generator(self._seed, "text", position), dtype=torch.float64)
-            noise = u.log_().neg_().log_().neg_().float()
-            self._noise = {p: n for p, n in self._noise.items() if abs(p - position) < 32}
-            self._noise[position] = noise
-        return noise[:size]
+            uniform = torch.rand(size, generator=generator(self._seed, "text", position), dtype=torch.float64)
+            self._uniform = {p: n for p, n in self._uniform.items() if abs(p - position) < 32}
+            self._uniform[position] = uniform
+        return uniform[token_ids].log_().neg_().log_().neg_().float()
+
+    def _raced(self, scores: Tensor, position: int) -> tuple[Tensor, Tensor]:
+        """Scores of the tokens that can be picked, with their noise, and which they are."""
+        ids = scores.isfinite().nonzero().squeeze(1)
+        return scores[ids] + self._gumbel(position, ids, len(scores)), ids
 
     @override
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
-        raced = scores + self._gumbel(position, len(scores))
-        values, ids = raced.topk(min(num_children, len(scores)))
+        raced, ids = self._raced(scores, position)
+        values, places = raced.topk(min(num_children, len(raced)))
         shares = (values - raced.logsumexp(0)).exp()
-        return [(Trial(token), share) for token, share in zip(ids.tolist(), shares.tolist(), strict=True) if share > 0]
+        chosen = ids[places].tolist()
+        return [(Trial(token), share) for token, share in zip(chosen, shares.tolist(), strict=True) if share > 0]
+
+    @override
+    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
+        return scores + self._gumbel(position, token_ids, size)
 
     @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
-        return int((scores + self._gumbel(position, len(scores))).argmax())
+        raced, ids = self._raced(scores, position)
+        return int(ids[raced.argmax()])
 
 
 class Rejection(Acceptance):

@@ -10,18 +10,18 @@ import torch
 
 from mmspec.errors import InputError, WeightsError
 from mmspec.text.decode import TextDecoder
-from mmspec.text.distill import TrainSettings, agreement, frequent_tokens, read, train_head
+from mmspec.text.distill import Text, TrainSettings, agreement, frequent_tokens, read, train_head
 from mmspec.text.drafters.base import NoDrafter
 from mmspec.text.drafters.head import HeadDrafter
 from mmspec.text.drafters.head_model import DraftHead, HeadConfig, causal
 from mmspec.text.growth import ConfidentGrowth, FixedGrowth
 from mmspec.text.types import SamplingParams
 
-CONFIG = HeadConfig(hidden_size=32, num_heads=4, intermediate_size=48)
+CONFIG = HeadConfig(hidden_size=32, num_heads=4, intermediate_size=48, window=16)
 SETTINGS = TrainSettings(num_steps=60, batch_size=4, learning_rate=3e-3, warmup_steps=5, save_every=20)
 
 
-def own_texts(models: Any) -> list[list[int]]:
+def own_texts(models: Any) -> list[Text]:
     """What a tiny target writes."""
     decoder = TextDecoder(
         engine=models,
@@ -30,7 +30,8 @@ def own_texts(models: Any) -> list[list[int]]:
         acceptance="shared_noise",
     )
     states = [decoder.start(p, params=SamplingParams(max_tokens=50), seed=0) for p in ("neon", "rain", "fog", "lamp")]
-    return [[*s.prompt_ids, *s.ids] for s in decoder.extend(states, max_new_tokens=50, until=None)]
+    grown = decoder.extend(states, max_new_tokens=50, until=None)
+    return [Text((*s.prompt_ids, *s.ids), num_prompt=len(s.prompt_ids)) for s in grown]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,8 @@ def test_cached_rows_equal_rows_run_at_once() -> None:
     hidden, embedded = torch.randn(2, 7, 32)
     whole, _ = head(hidden, embedded, torch.arange(7), None, causal(7))
     first, cache = head(hidden[:4], embedded[:4], torch.arange(4), None, causal(4))
-    rest, _ = head(hidden[4:], embedded[4:], torch.arange(4, 7), cache, causal(7)[4:])
+    rest, cache = head(hidden[4:], embedded[4:], torch.arange(4, 7), cache, causal(7)[4:])
+    assert (len(cache), cache.num_rows, len(cache.last(3)), cache.last(3).num_rows) == (7, 7, 3, 7)
     assert torch.allclose(whole, torch.cat([first, rest]), atol=1e-5)
 
 
@@ -98,7 +100,7 @@ def test_training_goes_on_from_its_checkpoint(language_models: Any, tmp_path: Pa
 def test_agreement_counts_the_first_choice(trained: Path, language_models: Any) -> None:
     """On its own texts a trained head agrees far more often than a fresh one."""
     engine = language_models("llama", engine="llama").engine
-    examples = [read(engine, ids) for ids in own_texts(language_models("llama", engine="llama"))]
+    examples = [read(engine, text, 16) for text in own_texts(language_models("llama", engine="llama"))]
     head = DraftHead.load(trained)
     fresh = DraftHead(CONFIG, head.token_ids)
     rows = engine.output_weights()[head.token_ids]
@@ -110,7 +112,8 @@ def test_agreement_counts_the_first_choice(trained: Path, language_models: Any) 
 
 def test_frequent_tokens_are_the_most_frequent() -> None:
     """Hand-computed, ties to the lower id."""
-    assert frequent_tokens([[5, 5, 2], [9, 2, 7]], 3).tolist() == [2, 5, 7]
+    texts = [Text((8, 5, 5, 2)), Text((8, 8, 9, 2, 7), num_prompt=2)]
+    assert frequent_tokens(texts, 3).tolist() == [2, 5, 7]
 
 
 def test_bad_head_is_refused(tmp_path: Path, trained: Path, language_models: Any) -> None:

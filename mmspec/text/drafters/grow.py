@@ -1,6 +1,6 @@
-"""Level-by-level growth of trees from a model's scores, shared by the drafters that hold a model.
+"""Level-by-level growth of trees, shared by the drafters that hold a model.
 
-Knows scores and growth; knows no model: it asks for the scores of new nodes, level by level.
+Knows growth and trees; knows no model: it asks for the children of a whole level at a time.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from torch import Tensor
 from mmspec.text.drafters.base import DraftRequest, bounded
 from mmspec.text.growth import Frontier, Growth
 from mmspec.text.tree import TreeBuilder, path_tokens
-from mmspec.text.types import TokenTree
+from mmspec.text.types import TokenTree, Trial
+
+Children = Sequence[tuple[Trial, float]]
+"""Proposals at a node, in trial order, each with its confidence in [0, 1]."""
+
+Parents = Sequence[tuple[Frontier, int]]
+"""Nodes of one tree that get children, and how many."""
+
+DrawLevel = Callable[[int, Sequence[TokenTree], Sequence[Parents]], Sequence[Sequence[Children]]]
+"""From a depth, trees and their parents at this depth to the children of every parent."""
 
 ScoreLevel = Callable[[Sequence[TokenTree], Sequence[Sequence[int]]], Sequence[Sequence[Tensor]]]
 """From trees and the nodes wanted in each to draft logits `[v]` of these nodes."""
 
 
-def grow_trees(
-    requests: Sequence[DraftRequest], growth: Growth, *, source: str, first: Sequence[Tensor], score: ScoreLevel
-) -> list[TokenTree]:
-    """Trees of several sequences, all at the same depth at a time; `first[i]` are the root's logits `[v]`.
-
-    Only nodes that get children are scored.
-    """
+def grow_trees(requests: Sequence[DraftRequest], growth: Growth, *, source: str, draw: DrawLevel) -> list[TokenTree]:
+    """Trees of several sequences, all at the same depth at a time. Only nodes that get children are drawn from."""
     builders = [TreeBuilder(request.ids[-1]) for request in requests]
     frontiers: list[list[Frontier]] = [[Frontier(0, 0.0, ())] for _ in requests]
     for depth in range(max(request.max_depth for request in requests)):
@@ -36,16 +40,44 @@ def grow_trees(
         ]
         if not any(parents):
             break
-        nodes = [[entry.node for entry, _ in own] for own in parents]
-        logits = [[row] for row in first] if depth == 0 else score([builder.build() for builder in builders], nodes)
+        drawn = draw(depth, [builder.build() for builder in builders], parents)
         frontiers = [
-            _draw(request, builder, own, rows, depth, source)
-            for request, builder, own, rows in zip(requests, builders, parents, logits, strict=True)
+            _add(request, builder, own, children, source)
+            for request, builder, own, children in zip(requests, builders, parents, drawn, strict=True)
         ]
     return [
         bounded(builder.build(), min(growth.budget, request.max_nodes))
         for builder, request in zip(builders, requests, strict=True)
     ]
+
+
+def draw_dense(
+    requests: Sequence[DraftRequest], *, source: str, first: Sequence[Tensor], score: ScoreLevel
+) -> DrawLevel:
+    """Children drawn from scores of the whole vocabulary; `first[i]` are the root's logits `[v]`."""
+
+    def draw(depth: int, trees: Sequence[TokenTree], parents: Sequence[Parents]) -> list[list[Children]]:
+        nodes = [[entry.node for entry, _ in own] for own in parents]
+        logits = [[row] for row in first] if depth == 0 else score(trees, nodes)
+        return [
+            [
+                _children(request, tree, entry.node, width, row, depth, source)
+                for (entry, width), row in zip(own, rows, strict=False)
+            ]
+            for request, tree, own, rows in zip(requests, trees, parents, logits, strict=True)
+        ]
+
+    return draw
+
+
+def _children(
+    request: DraftRequest, tree: TokenTree, node: int, width: int, logits: Tensor, depth: int, source: str
+) -> Children:
+    prompt, text = request.ids[: request.num_prompt], request.ids[request.num_prompt :]
+    scores = request.processors(logits, prompt, (*text, *path_tokens(tree, node)))
+    return request.acceptance.draw(
+        scores, width, position=request.num_text + depth, key=f"{source}/{len(request.ids)}/{node}"
+    )
 
 
 def _parents(
@@ -61,24 +93,13 @@ def _parents(
     return [(entry, width) for entry, width in zip(frontier, widths, strict=True) if width > 0]
 
 
-def _draw(
-    request: DraftRequest,
-    builder: TreeBuilder,
-    parents: Sequence[tuple[Frontier, int]],
-    logits: Sequence[Tensor],
-    depth: int,
-    source: str,
+def _add(
+    request: DraftRequest, builder: TreeBuilder, parents: Parents, drawn: Sequence[Children], source: str
 ) -> list[Frontier]:
-    """Draws the children of one level and gives them as the next frontier."""
-    tree = builder.build()
-    prompt, text = request.ids[: request.num_prompt], request.ids[request.num_prompt :]
+    """Puts the children of one level into the tree and gives them as the next frontier."""
     grown: list[Frontier] = []
-    for (entry, width), row in zip(parents, logits, strict=False):
-        scores = request.processors(row, prompt, (*text, *path_tokens(tree, entry.node)))
-        drawn = request.acceptance.draw(
-            scores, width, position=request.num_text + depth, key=f"{source}/{len(request.ids)}/{entry.node}"
-        )
-        for rank, (trial, confidence) in enumerate(drawn):
+    for (entry, _), children in zip(parents, drawn, strict=True):
+        for rank, (trial, confidence) in enumerate(children):
             log_confidence = entry.log_confidence + math.log(max(confidence, 1e-30))
             num_before = len(builder)
             node = builder.add(entry.node, replace(trial, source=source), log_confidence)

@@ -22,26 +22,36 @@ ROPE_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Shape of a draft head; `hidden_size` is the target's."""
+    """Shape of a draft head. `hidden_size` is the target's; a row sees itself and the `window` - 1 before it."""
 
     hidden_size: int
     num_heads: int
     intermediate_size: int
+    window: int = 64
 
     def __post_init__(self) -> None:
         if self.hidden_size % (2 * self.num_heads):
             raise InputError(f"hidden_size={self.hidden_size} does not split into {self.num_heads} heads of even size")
+        if self.window < 1:
+            raise InputError(f"window={self.window} is too small: a row sees itself at least")
 
 
 @dataclass(frozen=True, eq=False)
 class HeadCache:
-    """Keys and values `[h, l, head_dim]` of the rows seen so far."""
+    """Keys and values `[..., h, l, head_dim]` of the last rows; `num_rows` counts all that there ever were."""
 
     keys: Tensor
     values: Tensor
+    num_rows: int
 
     def __len__(self) -> int:
-        return self.keys.shape[1]
+        return self.keys.shape[-2]
+
+    def last(self, num_rows: int) -> HeadCache:
+        """The cache with its last rows alone."""
+        if len(self) <= num_rows:
+            return self
+        return HeadCache(self.keys[..., -num_rows:, :], self.values[..., -num_rows:, :], self.num_rows)
 
 
 class DraftHead(nn.Module):
@@ -69,23 +79,63 @@ class DraftHead(nn.Module):
         """The next hidden states `[..., m, d]`, and the cache with these rows appended.
 
         `hidden` `[..., m, d]` are the target's, or predicted, at the place before each token; `embedded` of
-        the same shape are the tokens' embeddings; `mask` `[m, l + m]` bool says who sees whom.
+        the same shape are the tokens' embeddings; `positions` `[..., m]` int; `mask` `[..., m, l + m]` bool says
+        who sees whom.
         """
-        x = self.join(torch.cat([self.norm_token(embedded), self.norm_hidden(hidden)], dim=-1))
-        q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.config.num_heads, -1)).unbind(-3)
-        q, k = (rotate(part, positions).transpose(-3, -2) for part in (q, k))
-        v = v.transpose(-3, -2)
+        x, q, k, v = self._project(hidden, embedded, positions)
+        num_rows = k.shape[-2]
         if cache is not None:
             k, v = torch.cat([cache.keys, k], dim=-2), torch.cat([cache.values, v], dim=-2)
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            num_rows += cache.num_rows
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.unsqueeze(-3))
+        return self._mix(x, attended), HeadCache(k, v, num_rows)
+
+    def unroll(self, hidden: Tensor, embedded: Tensor, num_depths: int) -> list[Tensor]:
+        """Predictions `[n, m, d]` at every depth of a tree, of all rows at once, for training.
+
+        At depth 1 row i runs on the target's own hidden state; at depth s on what row i - 1 predicted at depth
+        s - 1. As in use, it sees the target's rows up to i - s + 1 and the rows of its own path above
+        (EAGLE-3, arXiv 2503.01840, section 3.2). `hidden` and `embedded` are `[n, m, d]`.
+        """
+        num = hidden.shape[1]
+        positions = torch.arange(num)
+        distance = positions[:, None] - positions[None]
+        given, predictions = hidden, []
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        for depth in range(num_depths):
+            x, q, k, v = self._project(given, embedded, positions)
+            keys.append(k)
+            values.append(v)
+            seen = (distance >= depth) & (distance < self.config.window)
+            scores = (q @ keys[0].transpose(-2, -1)).masked_fill(~seen, -torch.inf)
+            path = [(_shifted(keys[r], depth - r), _shifted(values[r], depth - r)) for r in range(1, depth + 1)]
+            own = [(q * key).sum(-1, keepdim=True) for key, _ in path]
+            weights = (torch.cat([scores, *own], dim=-1) * q.shape[-1] ** -0.5).softmax(-1)
+            attended = weights[..., :num] @ values[0]
+            for place, (_, value) in enumerate(path):
+                attended = attended + weights[..., num + place, None] * value
+            predicted = self._mix(x, attended)
+            predictions.append(predicted)
+            given = torch.cat([hidden[:, :1], predicted[:, :-1]], dim=1)
+        return predictions
+
+    def _project(self, hidden: Tensor, embedded: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The joined rows, and their queries, keys and values `[..., h, m, head_dim]`."""
+        x = self.join(torch.cat([self.norm_token(embedded), self.norm_hidden(hidden.float())], dim=-1)).float()
+        q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.config.num_heads, -1)).unbind(-3)
+        q, k = (rotate(part, positions).transpose(-3, -2) for part in (q, k))
+        return x, q, k, v.transpose(-3, -2)
+
+    def _mix(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.out(attended.transpose(-3, -2).flatten(-2))
-        gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
-        x = x + self.down(functional.silu(gate) * up)
-        return x, HeadCache(k, v)
+        gate, up = self.gate_up(self.norm_mlp(x.float())).chunk(2, dim=-1)
+        mixed: Tensor = x + self.down(functional.silu(gate) * up)
+        return mixed
 
     def logits(self, x: Tensor, output_rows: Tensor) -> Tensor:
         """Logits `[..., m, r]` over the reduced vocabulary; `output_rows` `[r, d]` are the target's."""
-        return self.norm_out(x) @ output_rows.T
+        return self.norm_out(x.float()) @ output_rows.T
 
     def save(self, folder: Path) -> None:
         """Write the head, in half precision."""
@@ -119,12 +169,17 @@ class DraftHead(nn.Module):
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions: `x` `[..., m, h, head_dim]` turned by `positions` `[m]`, halves as pairs."""
+    """Rotary positions: `x` `[..., m, h, head_dim]` turned by `positions` `[..., m]`, halves as pairs."""
     half = x.shape[-1] // 2
     frequency = ROPE_BASE ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle = (positions[:, None].float() * frequency)[:, None]
+    angle = (positions[..., None].float() * frequency)[..., None, :]
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], dim=-1)
+
+
+def _shifted(rows: Tensor, by: int) -> Tensor:
+    """Row i - `by` in place of row i of `[..., m, head_dim]`; the first ones repeat row 0, which nobody learns from."""
+    return torch.cat([rows[..., :1, :].expand(*rows.shape[:-2], by, -1), rows[..., : rows.shape[-2] - by, :]], dim=-2)
 
 
 def causal(num_rows: int) -> Tensor:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, DraftRequest, TokenDrafter
-from mmspec.text.drafters.grow import grow_trees
+from mmspec.text.drafters.grow import draw_dense, grow_trees
 from mmspec.text.engine import EngineState, TextEngine
 from mmspec.text.growth import Growth
 from mmspec.text.tree import chain, root_only
@@ -66,7 +66,8 @@ class SmallLMDrafter(TokenDrafter):
                 for seen, nodes in zip(verified, wanted, strict=True)
             ]
 
-        trees = grow_trees(asked, growth, source="small_lm", first=first, score=score)
+        draw = draw_dense(asked, source="small_lm", first=first, score=score)
+        trees = grow_trees(asked, growth, source="small_lm", draw=draw)
         for place, tree, state in zip(live, trees, states, strict=True):
             drafts[place] = Draft(tree, state)
         return drafts
