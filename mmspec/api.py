@@ -58,9 +58,16 @@ class Pipe:
         n: int | None = None,
         max_tokens: int | None = None,
         negative_prompt: str | None = None,
+        image: str | None = None,
+        text: str | None = None,
     ) -> Result:
-        """Make what `prompt` asks for. Raises `InputError` for an empty prompt or a budget below one."""
-        stream = self.stream(prompt, seed=seed, n=n, max_tokens=max_tokens, negative_prompt=negative_prompt)
+        """Make what `prompt` asks for, for the picture in file `image` or for `text` where one is given.
+
+        Raises `InputError` for an empty prompt with neither of them, or a budget below one.
+        """
+        stream = self.stream(
+            prompt, seed=seed, n=n, max_tokens=max_tokens, negative_prompt=negative_prompt, image=image, text=text
+        )
         for event in stream:
             if isinstance(event, Done):
                 return event.result
@@ -74,6 +81,8 @@ class Pipe:
         n: int | None = None,
         max_tokens: int | None = None,
         negative_prompt: str | None = None,
+        image: str | None = None,
+        text: str | None = None,
     ) -> Iterator[Event]:
         """The same as it happens: typed events, `Done` last. Closing the iterator cancels the request."""
         defaults = self._settings
@@ -83,6 +92,8 @@ class Pipe:
             n=defaults.n if n is None else n,
             max_tokens=defaults.max_tokens if max_tokens is None else max_tokens,
             negative_prompt=defaults.negative_prompt if negative_prompt is None else negative_prompt,
+            image=defaults.image if image is None else image,
+            text=defaults.text if text is None else text,
         )
         return self._pipeline.stream(request)
 

@@ -42,6 +42,8 @@ class Settings:
     seed: int
     n: int
     max_tokens: int
+    image: str
+    text: str
     output: str
     metadata: bool
     fail_on_unverified: bool
@@ -55,6 +57,8 @@ class Settings:
             max_tokens=self.max_tokens,
             n=self.n,
             negative_prompt=self.negative_prompt,
+            image=self.image,
+            text=self.text,
         )
 
 

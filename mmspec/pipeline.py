@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from mmspec.errors import InputError
 from mmspec.types import Done, Event, Request, Result
 
 
@@ -23,6 +24,12 @@ class Pipeline(abc.ABC):
     """
 
     later: ClassVar[tuple[str, ...]] = ()
+
+    def prompt_alone(self, request: Request) -> None:
+        """For pipelines that cannot start from a picture or a text: raises `InputError` where one is given."""
+        for key in ("image", "text"):
+            if getattr(request, key):
+                raise InputError(f"{key} is given, but {type(self).__name__} starts from a prompt: use pipeline=cogen")
 
     @abc.abstractmethod
     def stream(self, request: Request) -> Iterator[Event]:

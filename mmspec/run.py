@@ -1,7 +1,7 @@
 """The command line: `python -m mmspec.run prompt="..." [key=value ...]`.
 
 One of the two modules that know Hydra. Every argument is Hydra's, with one exception: what stands after
-`prompt=` and `negative_prompt=` is taken letter by letter, so nothing in it is quoted, split or looked up.
+`prompt=`, `negative_prompt=`, `image=` and `text=` is taken letter by letter, so nothing in it is quoted, split or looked up.
 
 Exit codes: 0 done, 1 an `MmspecError`, 2 wrong usage, 3 not verified (with `fail_on_unverified=true`),
 130 interrupted.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["literal", "main"]
 
 _OK, _FAILED, _USAGE, _UNVERIFIED, _INTERRUPTED = 0, 1, 2, 3, 130
-_LITERAL_KEYS = re.compile(r"(\+{0,2}(?:negative_)?prompt)=(.*)", re.DOTALL)
+_LITERAL_KEYS = re.compile(r"(\+{0,2}(?:(?:negative_)?prompt|image|text))=(.*)", re.DOTALL)
 _INTERPOLATION = re.compile(r"(\\*)\$\{")
 _TITLE_CHARS = 100
 
@@ -168,7 +168,7 @@ def _answer(
         previews.handle(event)
         screen.handle(event)
 
-    name = folder_name(settings.prompt, seed=settings.seed, at=datetime.datetime.now())
+    name = folder_name(_topic(settings), seed=settings.seed, at=datetime.datetime.now())
     with ResultFolder(output, name=name) as folder:
         pipeline = build(node, on_loaded=tell, beside=True)
         assert isinstance(pipeline, Pipeline)
@@ -232,9 +232,14 @@ def _end_of_imports() -> None:
 
 
 def _title(settings: Settings, *, pipeline: str) -> str:
-    words = " ".join(settings.prompt.split())
+    words = " ".join(_topic(settings).split())
     shown = textwrap.shorten(words, _TITLE_CHARS, placeholder=" …") if words else ""
     return f"mmspec {__version__}  {pipeline}  seed {settings.seed}" + (f"  {shown}" if shown else "")
+
+
+def _topic(settings: Settings) -> str:
+    """What the run is about, for a person: the prompt, else what was given."""
+    return settings.prompt or settings.text or Path(settings.image).name
 
 
 def _explain(error: MmspecError | BrokenPipeError) -> int:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class Request:
     """What a person asks for: one prompt and its budgets.
 
-    `max_tokens` bounds the text, `n` is the number of pairs wanted. Raises `InputError` for an empty
-    prompt or a budget below one.
+    `max_tokens` bounds the text, `n` is the number of pairs wanted. With `image`, the path of a picture, texts are
+    written for that picture; with `text`, pictures are drawn for that text. Raises `InputError` for a budget below
+    one, and for an empty prompt unless one of these is given.
     """
 
     prompt: str
@@ -31,16 +32,23 @@ class Request:
     max_tokens: int = 60
     n: int = 1
     negative_prompt: str = ""
+    image: str = ""
+    text: str = ""
 
     def __post_init__(self) -> None:
-        if not self.prompt.strip():
+        if not (self.prompt.strip() or self.image or self.text.strip()):
             raise InputError('prompt is empty: say what to make, e.g. prompt="cyberpunk rainy street"')
         for name in ("max_tokens", "n"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} is too small: expected at least 1")
+        if self.image and self.text and self.n > 1:
+            raise InputError(f"n={self.n} pairs cannot be made where both image and text are given: expected n=1")
 
 
 # ---------------------------------------------------------------- pictures
+
+Emphasis = tuple[tuple[str, float], ...]
+"""Phrases that a picture is pulled towards, each with how strongly: 1 is the drafter's full pull, below 0 is away."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +106,10 @@ class ClaimKind(enum.Enum):
 class Claim:
     """A short phrase that prompt or text asserts about what is visible.
 
-    `span` is the [start, end) of the words in `source` ("prompt" or "text") that assert it. `contrasts`
-    are the opponents it could be confused with. `parent` is the phrase of the claim it depends on: an
-    attribute is not judged where the thing itself is missing (the rule of DSG, arXiv 2310.18235).
+    `span` is the [start, end) of the words in `source` that assert it: "prompt", "text" (written by the model) or
+    "given" (a text that came with the request). `contrasts` are the opponents it could be confused with. `parent`
+    is the phrase of the claim it depends on: an attribute is not judged where the thing itself is missing (the rule
+    of DSG, arXiv 2310.18235). `weight` is how much the person who asked wants it, 1 unless said otherwise.
     """
 
     phrase: str
@@ -109,6 +118,12 @@ class Claim:
     span: tuple[int, int]
     contrasts: tuple[str, ...] = ()
     parent: str | None = None
+    weight: float = 1.0
+
+    @property
+    def asked(self) -> bool:
+        """Whether the person asks for it, in the prompt or in a text of theirs."""
+        return self.source != "text"
 
 
 class Verdict(enum.Enum):
@@ -125,7 +140,7 @@ class ClaimScore:
     """One claim against one picture.
 
     `probability` in [0, 1] is calibrated for the preview's noise level. `looks_like` names the opponent
-    that explains the picture best where it beats the claim. `relevance` is a `[h, w]` float32 map in
+    that explains the picture best where it beats the claim, and is None for a claim that holds. `relevance` is a `[h, w]` float32 map in
     [0, 1] of where the claim is seen, or None where the verifier has none.
     """
 

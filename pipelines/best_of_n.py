@@ -51,6 +51,7 @@ class BestOfN(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`. Raises `InputError` where there are fewer candidates than pairs wanted."""
+        self.prompt_alone(request)
         parts, steps = self._parts, self._num_steps
         if self._num_branches * self._num_drafts < request.n:
             raise InputError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mmspec.cogen.budget import Budget
 from mmspec.cogen.copy import Copy
 from mmspec.cogen.finish import finish
+from mmspec.cogen.given import plant_given
 from mmspec.cogen.grow import grow, plant
 from mmspec.cogen.judge import prune, verify
 from mmspec.cogen.outcome import interrupted_pairs, outcome
@@ -54,6 +55,7 @@ class CoGeneration(Pipeline):
         segment_tokens: int,
         segment_marks: str,
         repair_level: float,
+        max_explained: int,
     ) -> None:
         self._parts = Parts(text, images, extractor)
         self._scorer = scorer
@@ -64,20 +66,32 @@ class CoGeneration(Pipeline):
         self._budget = Budget(num_branches, num_drafts, num_steps, draft_steps, steps_per_round, segment_tokens)
         self._until = SegmentEnd(segment_marks)
         self._level = repair_level
+        self._max_explained = max_explained
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`; an interruption ends the run with what was verified before it."""
         parts = self._parts
-        tree = BranchTree(request, self._budget.for_pairs(request.n), parts.extractor)
+        tree = BranchTree(request, self._budget.for_request(request), parts.extractor)
         try:
-            plant(tree, parts, copy=self._copy)
+            if request.image or request.text:
+                yield from plant_given(tree, parts, self._scorer, copy=self._copy)
+            else:
+                plant(tree, parts, copy=self._copy)
             while not tree.grown:
                 yield from grow(tree, parts, schedule=self._schedule, until=self._until)
                 yield from verify(tree, arrived(self._scorer))
                 yield from prune(tree, self._prune)
-                yield from repair(tree, parts, policy=self._policy, level=self._level)
+                if not request.image:
+                    yield from repair(tree, parts, policy=self._policy, level=self._level)
                 yield from regrow(tree, parts, level=self._level)
-            pairs = yield from finish(tree, parts, arrived(self._scorer), policy=self._policy, level=self._level)
+            pairs = yield from finish(
+                tree,
+                parts,
+                arrived(self._scorer),
+                policy=self._policy,
+                level=self._level,
+                max_explained=self._max_explained,
+            )
         except KeyboardInterrupt:
             pairs = interrupted_pairs(tree, parts, policy=self._policy)
             if not pairs:

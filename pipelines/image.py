@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mmspec.cogen.clock import Clock
 from mmspec.cogen.parts import stage
+from mmspec.cogen.weighting import read_weights
 from mmspec.errors import InputError
 from mmspec.pipeline import Pipeline
 from mmspec.seeding import derive
@@ -29,19 +30,19 @@ class ImageAlone(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
+        self.prompt_alone(request)
         if request.negative_prompt and not self._images.reads_negative:
             raise InputError(
                 "negative_prompt has no effect on this diffusion model, which is asked without guidance: leave it empty"
             )
         clock = Clock()
         seeds = [derive(request.seed, "image", number) for number in range(request.n)]
+        prompt, negative = read_weights(request.prompt), read_weights(request.negative_prompt).text
         with stage("image start"):
-            drafts = self._images.start(
-                [request.prompt] * request.n, seeds, num_steps=self._num_steps, negative=request.negative_prompt
-            )
+            drafts = self._images.start([prompt.text] * request.n, seeds, num_steps=self._num_steps, negative=negative)
         for step in range(1, self._num_steps + 1):
             with stage("image drafting"), clock.measure("image"):
-                drafts = self._images.advance(drafts, 1)
+                drafts = self._images.advance(drafts, 1, emphasis=[prompt.emphasis] * request.n)
                 previews = self._images.preview(drafts)
             for number, preview in enumerate(previews):
                 yield PreviewReady(str(number), 0, step, preview)
@@ -55,6 +56,6 @@ class ImageAlone(Pipeline):
             Branch(str(number), None, "", (draft,), state=BranchState.FINISHED) for number, draft in enumerate(drafts)
         )
         metrics: dict[str, float | int | str] = {**clock.metrics(), "num_draft_steps": request.n * self._num_steps}
-        if unread := self._images.unread(request.prompt):
+        if unread := self._images.unread(prompt.text):
             metrics["unread_prompt"] = unread
         yield Done(Result(request, pairs, tree, metrics))

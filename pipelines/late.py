@@ -62,11 +62,14 @@ class LateVerification(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
+        self.prompt_alone(request)
         parts = self._parts
-        tree = BranchTree(request, self._budget.for_pairs(request.n), parts.extractor)
+        tree = BranchTree(request, self._budget.for_request(request), parts.extractor)
         plant(tree, parts, copy=self._copy)
         while not tree.grown:
             yield from grow(tree, parts, schedule=self._schedule, until=self._until)
         yield from verify(tree, arrived(self._scorer))
-        pairs = yield from finish(tree, parts, arrived(self._scorer), policy=self._policy, level=self._level)
+        pairs = yield from finish(
+            tree, parts, arrived(self._scorer), policy=self._policy, level=self._level, max_explained=0
+        )
         yield Done(outcome(tree, pairs))

@@ -42,6 +42,7 @@ class Sequential(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
+        self.prompt_alone(request)
         parts, steps = self._parts, self._num_steps
         budget = Budget(
             request.n, 1, steps, draft_steps=steps, steps_per_round=steps, segment_tokens=request.max_tokens

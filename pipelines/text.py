@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mmspec.cogen.copy import Copy
+from mmspec.cogen.weighting import read_weights
 from mmspec.pipeline import Pipeline
 from mmspec.seeding import derive
 from mmspec.types import Branch, BranchState, Done, Event, Pair, Request, Result, RoundStarted, TextGrown
@@ -25,10 +26,14 @@ class Text(Pipeline):
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
+        self.prompt_alone(request)
         ids = [str(number) for number in range(request.n)]
         seeds = [derive(request.seed, "text", branch_id) for branch_id in ids]
         first = self._decoder.start(
-            request.prompt, params=self._copy.params(request.max_tokens), seed=seeds[0], template=self._copy.template
+            read_weights(request.prompt).text,
+            params=self._copy.params(request.max_tokens),
+            seed=seeds[0],
+            template=self._copy.template,
         )
         texts = [first, *(self._decoder.fork(first, seed=seed) for seed in seeds[1:])]
         yield RoundStarted(0, tuple(ids))

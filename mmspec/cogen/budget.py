@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from mmspec.errors import InputError
+from mmspec.types import Request
 
 __all__ = ["Budget", "StepLedger"]
 
@@ -41,17 +42,23 @@ class Budget:
         """Denoising steps that all drafts of a run may take together."""
         return self.num_branches * self.num_drafts * self.num_steps
 
-    def for_pairs(self, n: int) -> Budget:
-        """The budget of a request for `n` pairs: as many branches to spare as for a single pair.
+    def for_request(self, request: Request) -> Budget:
+        """The budget of a request: for `n` pairs as much to spare as for a single one.
 
+        A given picture stands beside every branch; a given text is the only branch and gets all the drafts.
         Raises `InputError` if a single pair has no branch or draft to choose from: nothing could be pruned.
         """
+        more = request.n - 1
+        if request.text:
+            return replace(self, num_branches=1, num_drafts=self.num_branches * self.num_drafts + more)
+        if request.image:
+            return replace(self, num_branches=self.num_branches + more, num_drafts=1)
         if self.num_branches * self.num_drafts < 2:
             raise InputError(
                 f"num_branches={self.num_branches} x num_drafts={self.num_drafts} leaves nothing to prune: "
                 "expected at least two drafts in all (pipeline=sequential makes a single one)"
             )
-        return replace(self, num_branches=self.num_branches + n - 1)
+        return replace(self, num_branches=self.num_branches + more)
 
 
 class StepLedger:

@@ -34,7 +34,14 @@ class Candidate:
 
 
 def choose(tree: BranchTree, n: int) -> list[Candidate]:
-    """The best `n` candidates with distinct pictures: the best of each live branch first, then what is left."""
+    """The best `n` candidates with distinct pictures: the best of each live branch first, then what is left.
+
+    For a given picture, the best branches with distinct texts.
+    """
+    if tree.picture is not None:
+        distinct = {final_text(growing): growing for growing in reversed(tree.ranked)}
+        best = [growing for growing in tree.ranked if distinct[final_text(growing)] is growing]
+        return [_candidate(growing, 0) for growing in best[:n]]
     chosen: list[Candidate] = []
     seeds: set[int] = set()
     waiting = [(growing, _ranked_drafts(growing)) for growing in tree.ranked]
@@ -44,9 +51,8 @@ def choose(tree: BranchTree, n: int) -> list[Candidate]:
             fresh = [k for k in drafts if growing.branch.drafts[k].seed not in seeds]
             if not fresh or len(chosen) == n:
                 continue
-            branch, k = growing.branch, fresh[0]
-            chosen.append(Candidate(branch.id, k, branch.id, branch.scores[k] if growing.judged else None))
-            seeds.add(branch.drafts[k].seed)
+            chosen.append(_candidate(growing, fresh[0]))
+            seeds.add(growing.branch.drafts[fresh[0]].seed)
             still_waiting.append((growing, fresh[1:]))
         waiting = still_waiting
     return chosen
@@ -63,8 +69,11 @@ def pairs(tree: BranchTree, parts: Parts, candidates: Sequence[Candidate], *, po
 
     ranked = sorted(candidates, key=lambda candidate: (not verified(candidate), -agreement(candidate.scores or ())))
     drafts = [candidate.draft(tree) for candidate in ranked]
-    with stage("image finishing"), tree.clock.measure("finish"):
-        images = parts.images.finish(drafts)
+    if tree.picture is not None:
+        images = [tree.picture] * len(drafts)
+    else:
+        with stage("image finishing"), tree.clock.measure("finish"):
+            images = parts.images.finish(drafts)
     for candidate in ranked:
         tree.finish(candidate.text_id)
     return tuple(
@@ -83,11 +92,19 @@ def pairs(tree: BranchTree, parts: Parts, candidates: Sequence[Candidate], *, po
 def final_text(growing: Growing) -> str:
     """A branch's text as it is given back: whole sentences where its length cut it off, and a capital to begin with.
 
-    A template's opening words are not part of the text, so it may begin in the middle of a sentence.
+    A template's opening words are not part of the text, so it may begin in the middle of a sentence. A given text
+    is given back as it is.
     """
+    if growing.given:
+        return growing.text.text
     cut_off = growing.text.finished in (FinishReason.LENGTH, FinishReason.CONTEXT)
     text = whole_sentences(growing.text.text) if cut_off else growing.text.text.strip()
     return text[:1].upper() + text[1:]
+
+
+def _candidate(growing: Growing, k: int) -> Candidate:
+    branch = growing.branch
+    return Candidate(branch.id, k, branch.id, branch.scores[k] if growing.judged else None)
 
 
 def _ranked_drafts(growing: Growing) -> list[int]:

@@ -18,13 +18,13 @@ from mmspec.cogen.parts import Parts, stage
 from mmspec.cogen.schedule import Schedule
 from mmspec.cogen.tree import BranchTree, Growing, Key
 from mmspec.errors import ModelError
-from mmspec.types import Branch, Event, ImageDraft, Preview, PreviewReady, Pruned, RoundStarted, TextGrown
+from mmspec.types import Branch, Emphasis, Event, ImageDraft, Preview, PreviewReady, Pruned, RoundStarted, TextGrown
 
 if TYPE_CHECKING:
     from mmspec.text.state import TextState
     from mmspec.text.types import SegmentEnd
 
-__all__ = ["advance", "caption", "grow", "grow_drafts", "grow_texts", "look", "plant"]
+__all__ = ["advance", "caption", "emphasis_of", "grow", "grow_drafts", "grow_texts", "look", "plant"]
 
 MAX_CONDITION_WORDS = 24
 """About the longest caption that the embedded image model was trained on."""
@@ -39,7 +39,7 @@ def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
     ids = [str(number) for number in range(budget.num_branches)]
     with stage("text prefill"), tree.clock.measure("prefill"):
         first = parts.text.start(
-            tree.request.prompt,
+            tree.topic,
             params=copy.params(tree.request.max_tokens),
             seed=tree.seed("text", ids[0]),
             template=copy.template,
@@ -159,7 +159,7 @@ class _ImageJob:
         with stage("image drafting"), self._tree.clock.measure("image"):
             self._start(captions)
             self.drafts = {(i, k): self._draft(i, k) for i, k in self._targets}
-            emphasis = {(i, k): None if (i, k) in self._seeds else self._growing[i].emphasis[k] for i, k in self.drafts}
+            emphasis = {(i, k): emphasis_of(self._tree, i, k) for i, k in self.drafts}
             advance(self._tree, self._parts, self.drafts, self._targets, captions, emphasis)
             self.previews = look(self._parts, self.drafts)
         for (branch_id, k), preview in self.previews.items():
@@ -173,7 +173,7 @@ class _ImageJob:
                 conditions,
                 seeds,
                 num_steps=self._tree.budget.num_steps,
-                negative=self._tree.request.negative_prompt,
+                negative=self._tree.negative,
             )
             self._started = dict(zip(self._seeds, drafts, strict=True))
 
@@ -192,7 +192,17 @@ class _ImageJob:
 
 def caption(tree: BranchTree, growing: Growing) -> str:
     """What a branch's drafts are conditioned on now."""
-    return condition(tree.request.prompt, tree.asked, growing.claims, max_words=MAX_CONDITION_WORDS)
+    if not tree.topic.strip():
+        return condition(tree.request.text, tree.from_given, (), max_words=MAX_CONDITION_WORDS)
+    added = (*tree.from_given, *growing.claims)
+    return condition(tree.topic, tree.from_prompt, added, max_words=MAX_CONDITION_WORDS)
+
+
+def emphasis_of(tree: BranchTree, branch_id: str, index: int) -> Emphasis:
+    """What a draft is pulled towards: the prompt's weights, and fully what it is to repair."""
+    told = tree[branch_id].emphasis
+    phrase = told[index] if index < len(told) else None  # a draft that is still to be started repairs nothing
+    return tree.emphasis if phrase is None else (*tree.emphasis, (phrase, 1.0))
 
 
 def advance(
@@ -201,14 +211,14 @@ def advance(
     drafts: dict[Key, ImageDraft],
     targets: Mapping[Key, int],
     captions: Mapping[str, str],
-    emphasis: Mapping[Key, str | None],
+    emphasis: Mapping[Key, Emphasis],
 ) -> None:
     """Bring every draft of `drafts`, in place, to its target: one denoising step a batch, within the budget.
 
     Branches that carry the same draft on under the same caption share its steps for as long as that lasts.
     """
     while behind := [key for key, draft in drafts.items() if draft.step < targets[key]]:
-        sharing: dict[tuple[int, str, str | None], list[Key]] = {}
+        sharing: dict[tuple[int, str, Emphasis], list[Key]] = {}
         for key in behind:
             same = (id(drafts[key]), captions[key[0]], emphasis[key])
             sharing.setdefault(same, []).append(key)
@@ -219,7 +229,7 @@ def advance(
             [drafts[sharing[same][0]] for same in batch],
             1,
             conditions=[caption for _, caption, _ in batch],
-            emphasis=[phrase for _, _, phrase in batch],
+            emphasis=[phrases for _, _, phrases in batch],
         )
         tree.ledger.num_spent += len(batch)
         for same, draft in zip(batch, advanced, strict=True):

@@ -16,13 +16,13 @@ from mmspec.types import Claim, ClaimScore, Event, Preview, Pruned, Scored, Verd
 if TYPE_CHECKING:
     from mmspec.verify.scorer import Scorer
 
-__all__ = ["prune", "score", "verify"]
+__all__ = ["explain", "explain_pruned", "prune", "score", "verify"]
 
 
 def verify(tree: BranchTree, scorer: Scorer) -> Iterator[Event]:
     """Score every live draft against the claims of the prompt and of its own branch's text."""
     drafts = [(growing, k) for growing in tree.live for k in growing.live if (growing.branch.id, k) in tree.previews]
-    claims = {growing.branch.id: (*tree.prompt_claims, *growing.claims) for growing, _ in drafts}
+    claims = {growing.branch.id: (*tree.asked, *growing.claims) for growing, _ in drafts}
     previews = [tree.previews[growing.branch.id, k] for growing, k in drafts]
     scores = score(tree, scorer, previews, [claims[growing.branch.id] for growing, _ in drafts])
     per_branch: dict[str, dict[int, tuple[ClaimScore, ...]]] = {}
@@ -59,6 +59,23 @@ def score(
     return [tuple(answer(preview, claim) for claim in own) for preview, own in zip(previews, claims, strict=True)]
 
 
+def explain(tree: BranchTree, scorer: Scorer, preview: Preview, scores: Sequence[ClaimScore]) -> tuple[ClaimScore, ...]:
+    """The same scores with maps of where the verifier sees them, the judged ones."""
+    asked = [replace(seen, claim=tree.forbidden.get(seen.claim, seen.claim)) for seen in scores]
+    with stage("verification"), tree.clock.measure("explain"):
+        explained = scorer.explain(preview, asked)
+    return tuple(replace(old, relevance=new.relevance) for old, new in zip(scores, explained, strict=True))
+
+
+def explain_pruned(tree: BranchTree, scorer: Scorer, *, max_explained: int) -> None:
+    """Add those maps to what failed on the first `max_explained` pictures that were pruned."""
+    for branch_id, k in tree.pruned_drafts[:max_explained]:
+        scores = tree[branch_id].branch.scores[k]
+        failed = [seen for seen in scores if seen.verdict is Verdict.FAILED]
+        maps = dict(zip(failed, explain(tree, scorer, tree.previews[branch_id, k], failed), strict=True))
+        tree.set_scores(branch_id, {k: tuple(maps.get(seen, seen) for seen in scores)})
+
+
 def _unanswered(tree: BranchTree, preview: Preview, claims: Sequence[Claim]) -> list[Claim]:
     """The claims that this picture was not asked about, with the things that their verdict depends on."""
     known = tree.answers.get(preview, {})
@@ -75,7 +92,8 @@ def _question(claim: Claim) -> Question:
 def prune(tree: BranchTree, policy: PrunePolicy) -> Iterator[Event]:
     """Branches that contradict every picture of theirs go, then drafts that contradict the prompt.
 
-    At least as many branches stay as pairs are asked for, and at least one draft in every branch.
+    At least as many branches stay as pairs are asked for, and at least one draft in every branch; of a given text,
+    which is a single branch, as many drafts as pairs are asked for.
     """
     branches = [growing for growing in tree.live if growing.judged]
     rivals = [
@@ -85,9 +103,10 @@ def prune(tree: BranchTree, policy: PrunePolicy) -> Iterator[Event]:
         reason = "; ".join(describe(fault) for fault in rivals[i].faults)
         tree.prune(branches[i].branch.id, reason)
         yield Pruned(branches[i].branch.id, None, reason)
+    num_kept = tree.request.n if tree.request.text else 1
     for growing in tree.live:
         drafts = [Rival(agreement(seen), draft_faults(seen)) for seen in growing.scores]
-        for i in policy.prune(drafts, round=tree.round - 1, keep=1):
+        for i in policy.prune(drafts, round=tree.round - 1, keep=num_kept):
             tree.prune_draft(growing.branch.id, growing.judged[i])
             reason = "; ".join(describe(fault) for fault in drafts[i].faults)
             yield Pruned(growing.branch.id, growing.judged[i], reason)
@@ -101,7 +120,7 @@ def _branch_faults(growing: Growing, rivals: Sequence[Growing]) -> tuple[ClaimSc
         if rival is not growing
         for scores in rival.scores
         for seen in scores
-        if seen.claim.source == "prompt" and seen.verdict is Verdict.HELD
+        if seen.claim.asked and seen.verdict is Verdict.HELD
     }
     missed = missing_claims(growing.scores)
     return (*text_faults(growing.scores), *(fault for fault in missed if fault.claim.phrase in elsewhere))

@@ -30,7 +30,7 @@ def interrupted_pairs(tree: BranchTree, parts: Parts, *, policy: Strictness) -> 
         Pair(
             branch_id=best.branch.id,
             text=final_text(best),
-            image=parts.images.render([tree.previews[best.branch.id, best.best]])[0],
+            image=tree.picture or parts.images.render([tree.previews[best.branch.id, best.best]])[0],
             scores=scores,
             verified=policy.verified(scores),
             seed=best.branch.drafts[best.best].seed,

@@ -61,7 +61,7 @@ def redraw(tree: BranchTree, parts: Parts, branch_id: str, claim: Claim, *, leve
                 [caption(tree, growing)],
                 [seed],
                 num_steps=tree.budget.num_steps,
-                negative=tree.request.negative_prompt,
+                negative=tree.negative,
             )
         else:
             draft = parts.images.renoise(growing.branch.drafts[growing.best], level, seed=seed)

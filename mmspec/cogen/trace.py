@@ -3,15 +3,16 @@
 Everything comes from the events, so the tree can be drawn and the run replayed from it alone.
 
     schema    "mmspec.trace/1"; the number rises when a field changes its meaning or goes
-    request   prompt, negative_prompt, seed, max_tokens, n
+    request   prompt, negative_prompt, seed, max_tokens, n, image (path), text (both "" unless given)
     partial   true if the run was interrupted
     pairs     best first: branch (of the text), seed (of the picture), text, verified, claims
     branches  in order of birth: id, parent (null for a root), born_round, text, state ("live", "pruned",
               "finished"), pruned_round and reason (null unless pruned), drafts
       drafts  by index: seed, condition, step, num_steps, repair ({claim, level} or null), pruned_round,
               reason, claims (as last scored), history ([{round, claims}] for every verification)
-      claims  phrase, kind, source ("prompt", "text"), span ([start, end) in the source), parent,
-              probability, verdict ("held", "failed", "unsure", "unjudged"), looks_like
+      claims  phrase, kind, source ("prompt", "text", "given"), span ([start, end) in the source), parent, weight,
+              probability, verdict ("held", "failed", "unsure", "unjudged"), looks_like (null where it holds),
+              relevance (null, or rows of `RELEVANCE_SIDE` bytes: 255 where hiding the place harms the claim most)
     timeline  every event in order: at_s (seconds since the first event), event, and its plain fields
     metrics   figures whose names carry their unit
 
@@ -23,6 +24,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
 
 from mmspec.types import (
     Branch,
@@ -43,6 +47,8 @@ from mmspec.types import (
 __all__ = ["SCHEMA", "TraceRecorder"]
 
 SCHEMA = "mmspec.trace/1"
+
+RELEVANCE_SIDE = 16
 
 Plain = dict[str, Any]
 
@@ -121,6 +127,8 @@ class TraceRecorder:
                 "seed": request.seed,
                 "max_tokens": request.max_tokens,
                 "n": request.n,
+                "image": request.image,
+                "text": request.text,
             },
             "partial": result.partial,
             "pairs": [
@@ -173,9 +181,17 @@ def _claims(scores: Sequence[ClaimScore]) -> list[Plain]:
             "source": score.claim.source,
             "span": list(score.claim.span),
             "parent": score.claim.parent,
+            "weight": score.claim.weight,
             "probability": round(float(score.probability), 4),
             "verdict": score.verdict.value,
             "looks_like": score.looks_like,
+            "relevance": None if score.relevance is None else _grid(score.relevance),
         }
         for score in scores
     ]
+
+
+def _grid(relevance: Tensor) -> list[list[int]]:
+    """A map `[h, w]` in [0, 1] as bytes on a small square grid."""
+    small = functional.adaptive_avg_pool2d(relevance[None, None], RELEVANCE_SIDE)[0, 0]
+    return (small * 255).round().clamp(0, 255).int().tolist()

@@ -14,10 +14,13 @@ from mmspec.cogen.agreement import agreement, best_draft, coverage, draft_faults
 from mmspec.cogen.budget import Budget, StepLedger
 from mmspec.cogen.clock import Clock
 from mmspec.cogen.forbidden import forbidden_claims
+from mmspec.cogen.weighting import read_weights
 from mmspec.seeding import derive
 from mmspec.types import Branch, BranchState, Claim, ClaimKind, ClaimScore, ImageDraft, Preview, Request
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from mmspec.text.state import TextState
     from mmspec.verify.claims import ClaimExtractor
 
@@ -44,6 +47,7 @@ class Growing:
     leave a segment out; `claims` are made by its text. `live` are the indices of its live drafts, `judged`
     of those that the last verification saw, all against the same claims. `emphasis[k]` is the claim that
     draft `k` was told to show, if it is a repair.
+    A `given` text came with the request and stays as it is.
     """
 
     branch: Branch
@@ -53,6 +57,7 @@ class Growing:
     live: tuple[int, ...]
     judged: tuple[int, ...]
     emphasis: tuple[str | None, ...]
+    given: bool = False
 
     @property
     def scores(self) -> tuple[tuple[ClaimScore, ...], ...]:
@@ -80,13 +85,23 @@ class Growing:
 
 
 class BranchTree:
-    """All branches of one request, in order of birth."""
+    """All branches of one request, in order of birth.
+
+    `topic` is what the texts are about: the plain prompt, unless somebody sets another. `picture` is the given one.
+    """
 
     def __init__(self, request: Request, budget: Budget, extractor: ClaimExtractor) -> None:
         self.request = request
         self.budget = budget
-        self.asked = extractor.extract(request.prompt, source="prompt")
-        self.forbidden = forbidden_claims(extractor.extract(request.negative_prompt, source="prompt"))
+        prompt, negative = read_weights(request.prompt), read_weights(request.negative_prompt)
+        self.topic = prompt.text
+        self.negative = negative.text
+        self.emphasis = prompt.emphasis
+        self.picture: Image | None = None
+        self.from_prompt = tuple(map(prompt.weighted, extractor.extract(prompt.text, source="prompt")))
+        self.from_given = extractor.extract(request.text, source="given")
+        forbidden = map(negative.weighted, extractor.extract(negative.text, source="prompt"))
+        self.forbidden = forbidden_claims(tuple(forbidden))
         self.ledger = StepLedger(
             budget.max_draft_steps, num_reserved=request.n * (budget.num_steps - budget.draft_steps)
         )
@@ -94,6 +109,7 @@ class BranchTree:
         self.round = 0
         self.repairs: list[str] = []
         self.num_pruned_drafts = 0
+        self.pruned_drafts: list[Key] = []
         self.num_tokens = 0
         self.num_target_calls = 0
         self.num_text_passes = 0
@@ -103,9 +119,9 @@ class BranchTree:
         self._num_children: dict[str, int] = {}
 
     @property
-    def prompt_claims(self) -> tuple[Claim, ...]:
-        """What the prompt asks for, and what the negative prompt forbids."""
-        return (*self.asked, *self.forbidden)
+    def asked(self) -> tuple[Claim, ...]:
+        """What the person asks for, in the prompt and in a given text, and what the negative prompt forbids."""
+        return (*self.from_prompt, *self.from_given, *self.forbidden)
 
     def __getitem__(self, branch_id: str) -> Growing:
         return self._growing[branch_id]
@@ -184,11 +200,13 @@ class BranchTree:
         prefixes: Sequence[TextState],
         claims: Sequence[Claim],
         emphasis: str | None = None,
+        given: bool = False,
     ) -> None:
         """A branch is born; all its drafts live, and all are told to show `emphasis`."""
         live = tuple(range(len(branch.drafts)))
+        told = (emphasis,) * len(live)
         self._growing[branch.id] = Growing(
-            branch, text, tuple(prefixes), tuple(claims), live=live, judged=(), emphasis=(emphasis,) * len(live)
+            branch, text, tuple(prefixes), tuple(claims), live=live, judged=(), emphasis=told, given=given
         )
 
     def add_draft(self, branch_id: str, draft: ImageDraft, *, emphasis: str | None) -> int:
@@ -235,6 +253,8 @@ class BranchTree:
         """A branch goes, with all its drafts."""
         growing = self._growing[branch_id]
         branch = replace(growing.branch, state=BranchState.PRUNED, reason=reason)
+        if growing.judged:
+            self.pruned_drafts.append((branch_id, growing.best))
         self._growing[branch_id] = replace(growing, branch=branch)
 
     def prune_draft(self, branch_id: str, index: int) -> None:
@@ -246,6 +266,7 @@ class BranchTree:
             judged=tuple(k for k in growing.judged if k != index),
         )
         self.num_pruned_drafts += 1
+        self.pruned_drafts.append((branch_id, index))
 
     def finish(self, branch_id: str) -> None:
         """A branch was chosen for the result."""

@@ -61,13 +61,14 @@ def guided_velocity(
     text: PaddedText,
     emphasis: PaddedText | None,
     emphasised: Tensor,
+    strengths: Tensor,
     guidance: Guidance,
     against: PaddedText | None = None,
 ) -> Tensor:
-    """v_free + g (v_text - v_free) + e (v_phrase - v_free), all in one pass of the model.
+    """v_free + g (v_text - v_free) + sum of e s (v_phrase - v_free), all in one pass of the model.
 
-    `latents` `[n, c, h, w]` float32, `time` `[n]` in [0, 1]; `emphasis` holds the phrases of the `m` pictures with
-    indices `emphasised` `[m]`. v_free is unconditional, or the velocity of the text `against` which the pictures are
+    `latents` `[n, c, h, w]` float32, `time` `[n]` in [0, 1]; `emphasis` holds `m` phrases, of the pictures with
+    indices `emphasised` `[m]` (one may have several), with strengths s `strengths` `[m]`. v_free is unconditional, or the velocity of the text `against` which the pictures are
     drawn, where that has a length above 0. Returns `[n, c, h, w]` float32.
     """
     n = len(latents)
@@ -88,8 +89,8 @@ def guided_velocity(
     ).float()
     with_text, free, with_phrase = velocity[:n], velocity[n : 2 * n], velocity[2 * n :]
     guided = free + guidance.at(time)[:, None, None, None] * (with_text - free)
-    guided[emphasised] += guidance.emphasis_scale * (with_phrase - free[emphasised])
-    return guided
+    pull = guidance.emphasis_scale * strengths[:, None, None, None] * (with_phrase - free[emphasised])
+    return guided.index_add(0, emphasised, pull)
 
 
 def euler_sample(
@@ -99,6 +100,8 @@ def euler_sample(
     latents, nobody = noise, torch.zeros(0, dtype=torch.long)
     for k in range(num_steps):
         time = torch.full((len(noise),), 1 - k / num_steps)
-        velocity = guided_velocity(model, latents, time, text=text, emphasis=None, emphasised=nobody, guidance=guidance)
+        velocity = guided_velocity(
+            model, latents, time, text=text, emphasis=None, emphasised=nobody, strengths=nobody, guidance=guidance
+        )
         latents = latents - velocity / num_steps
     return latents

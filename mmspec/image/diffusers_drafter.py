@@ -25,7 +25,7 @@ from mmspec.image.flux import FluxDenoiser
 from mmspec.image.loading import Placement, load_pipeline, loras_of
 from mmspec.image.pictures import fitted, read_picture
 from mmspec.seeding import generator
-from mmspec.types import ImageDraft, Preview
+from mmspec.types import Emphasis, ImageDraft, Preview
 
 __all__ = ["DiffusersDrafter"]
 
@@ -138,12 +138,12 @@ class DiffusersDrafter(ImageDrafter):
         num_steps: int,
         *,
         conditions: Sequence[str] | None = None,
-        emphasis: Sequence[str | None] | None = None,
+        emphasis: Sequence[Emphasis] | None = None,
     ) -> list[ImageDraft]:
         out = list(drafts)
         if conditions is not None:
             out = [replace(draft, condition=text) for draft, text in zip(out, conditions, strict=True)]
-        phrases = list(emphasis) if emphasis is not None else [None] * len(out)
+        phrases = list(emphasis) if emphasis is not None else [()] * len(out)
         for _ in range(num_steps):
             growing = [k for k, draft in enumerate(out) if not draft.finished]
             if not growing:
@@ -178,15 +178,15 @@ class DiffusersDrafter(ImageDrafter):
         assert x0 is not None
         return x0
 
-    def _predict(self, drafts: list[ImageDraft], phrases: list[str | None]) -> Tensor:
+    def _predict(self, drafts: list[ImageDraft], phrases: list[Emphasis]) -> Tensor:
         """The guided prediction for every draft, `[n, c, h, w]` float32 on the CPU, in one batch."""
         n = len(drafts)
         rows, texts = list(range(n)), [draft.condition for draft in drafts]
         if guided := self.reads_negative:
             rows = rows + list(range(n))
             texts += [", ".join(part for part in (draft.negative, self._negative_prompt) if part) for draft in drafts]
-        emphasised = [(k, phrase) for k, phrase in enumerate(phrases) if phrase is not None]
-        rows, texts = rows + [k for k, _ in emphasised], texts + [phrase for _, phrase in emphasised]
+        emphasised = [(k, phrase, strength) for k, own in enumerate(phrases) for phrase, strength in own]
+        rows, texts = rows + [k for k, _, _ in emphasised], texts + [phrase for _, phrase, _ in emphasised]
         inputs = torch.stack([_state(draft).course.model_input(draft.latents, draft.step) for draft in drafts])
         times = torch.stack([_state(draft).course.timestep(draft.step) for draft in drafts])
         prediction = self._denoiser.predict(
@@ -197,8 +197,8 @@ class DiffusersDrafter(ImageDrafter):
         with_text = prediction[:n]
         free = prediction[n : 2 * n] if guided else with_text
         out = free + self._guidance_scale * (with_text - free) if guided else with_text.clone()
-        for (k, _), with_phrase in zip(emphasised, prediction[len(rows) - len(emphasised) :], strict=True):
-            out[k] += self._emphasis_scale * (with_phrase - free[k])
+        for (k, _, strength), with_phrase in zip(emphasised, prediction[len(rows) - len(emphasised) :], strict=True):
+            out[k] += strength * self._emphasis_scale * (with_phrase - free[k])
         return out
 
 

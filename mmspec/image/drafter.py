@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from PIL import Image
 from torch import Tensor
 
-from mmspec.types import ImageDraft, Preview
+from mmspec.types import Emphasis, ImageDraft, Preview
 
 __all__ = ["ImageDrafter", "pixels_to_image"]
 
@@ -54,11 +54,12 @@ class ImageDrafter(abc.ABC):
         num_steps: int,
         *,
         conditions: Sequence[str] | None = None,
-        emphasis: Sequence[str | None] | None = None,
+        emphasis: Sequence[Emphasis] | None = None,
     ) -> list[ImageDraft]:
         """Denoise every draft by up to `num_steps` steps; a finished draft stays as it is.
 
-        `conditions` replace the drafts' own from now on; `emphasis[k]` is a phrase that draft `k` should show more.
+        `conditions` replace the drafts' own from now on; `emphasis[k]` are phrases that draft `k` should show more
+        (or less, where their strength is below 0).
         """
 
     @abc.abstractmethod

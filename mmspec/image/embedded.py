@@ -24,7 +24,7 @@ from mmspec.image.drafter import ImageDrafter
 from mmspec.image.pictures import fitted, read_picture
 from mmspec.image.prompts import readable
 from mmspec.seeding import generator
-from mmspec.types import ImageDraft, Preview
+from mmspec.types import Emphasis, ImageDraft, Preview
 from mmspec.weights import resolve
 
 __all__ = ["EmbeddedDrafter"]
@@ -145,12 +145,12 @@ class EmbeddedDrafter(ImageDrafter):
         num_steps: int,
         *,
         conditions: Sequence[str] | None = None,
-        emphasis: Sequence[str | None] | None = None,
+        emphasis: Sequence[Emphasis] | None = None,
     ) -> list[ImageDraft]:
         out = list(drafts)
         if conditions is not None:
             out = [replace(draft, condition=text) for draft, text in zip(out, conditions, strict=True)]
-        phrases = list(emphasis) if emphasis is not None else [None] * len(out)
+        phrases = list(emphasis) if emphasis is not None else [()] * len(out)
         for _ in range(num_steps):
             growing = [k for k, draft in enumerate(out) if not draft.finished]
             if not growing:
@@ -183,7 +183,7 @@ class EmbeddedDrafter(ImageDrafter):
         step = int((sigmas[:-1] - level).abs().argmin())
         return replace(draft, latents=noisy(x0, noise[None], sigmas[step : step + 1])[0], step=step, state=None)
 
-    def _step(self, drafts: list[ImageDraft], phrases: list[str | None]) -> list[ImageDraft]:
+    def _step(self, drafts: list[ImageDraft], phrases: list[Emphasis]) -> list[ImageDraft]:
         schedules = [self._sigmas(draft.num_steps) for draft in drafts]
         sigma = torch.stack([s[draft.step] for s, draft in zip(schedules, drafts, strict=True)])
         following = torch.stack([s[draft.step + 1] for s, draft in zip(schedules, drafts, strict=True)])
@@ -195,9 +195,9 @@ class EmbeddedDrafter(ImageDrafter):
             for k, draft in enumerate(drafts)
         ]
 
-    def _velocity(self, drafts: Sequence[ImageDraft], sigma: Tensor, phrases: Sequence[str | None]) -> Tensor:
-        emphasised = [k for k, phrase in enumerate(phrases) if phrase is not None]
-        named: list[TextFeatures] = [self._text(phrase) for phrase in phrases if phrase is not None]
+    def _velocity(self, drafts: Sequence[ImageDraft], sigma: Tensor, phrases: Sequence[Emphasis]) -> Tensor:
+        emphasised = [k for k, own in enumerate(phrases) for _ in own]
+        named: list[TextFeatures] = [self._text(phrase) for own in phrases for phrase, _ in own]
         velocity = guided_velocity(
             self._models.transformer,
             torch.stack([draft.latents for draft in drafts]),
@@ -205,6 +205,7 @@ class EmbeddedDrafter(ImageDrafter):
             text=pad_features([self._text(draft.condition) for draft in drafts]),
             emphasis=pad_features(named) if named else None,
             emphasised=torch.tensor(emphasised, dtype=torch.long),
+            strengths=torch.tensor([strength for own in phrases for _, strength in own]),
             guidance=self._guidance,
             against=self._against(drafts),
         )
@@ -232,7 +233,7 @@ class EmbeddedDrafter(ImageDrafter):
         if fresh:
             chosen = [drafts[k] for k in fresh]
             sigma = torch.stack([self._sigmas(draft.num_steps)[draft.step] for draft in chosen])
-            for k, v, s in zip(fresh, self._velocity(chosen, sigma, [None] * len(chosen)), sigma, strict=True):
+            for k, v, s in zip(fresh, self._velocity(chosen, sigma, [()] * len(chosen)), sigma, strict=True):
                 velocities[k] = (v, float(s))
         x0, levels = [], []
         for k, draft in enumerate(drafts):

@@ -81,6 +81,13 @@ class ClaimExtractor:
                 claims.setdefault((claim.kind, claim.phrase), claim)
         return tuple(sorted(claims.values(), key=lambda claim: claim.span))
 
+    def vocabulary(self, *, source: str) -> tuple[Claim, ...]:
+        """A claim for everything that the lexicon knows a phrase for, without attributes; their spans are empty."""
+        lexicon = self._lexicon
+        return tuple(
+            Claim(entry.phrase, entry.kind, source, (0, 0), lexicon.opponents(entry)) for entry in lexicon.entries
+        )
+
     def _matches(self, words: list[_Word]) -> Iterator[_Match]:
         k = 0
         while k < len(words):

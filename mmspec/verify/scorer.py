@@ -132,7 +132,8 @@ class ContrastScorer(Scorer):
             return self._unjudged(claim)
         probability = self.probability(claim.kind, float(contrast.margins[n, k]), noise_level=noise_level)
         verdict = self._thresholds.verdict(probability, noise_level=noise_level)
-        looks_like = claim.contrasts[int(contrast.best[n, k])] if contrast.beaten[n, k] else None
+        beaten = bool(contrast.beaten[n, k]) and verdict is not Verdict.HELD
+        looks_like = claim.contrasts[int(contrast.best[n, k])] if beaten else None
         return ClaimScore(claim, probability, verdict, looks_like)
 
     def probability(self, kind: ClaimKind, margin: float, *, noise_level: float) -> float:

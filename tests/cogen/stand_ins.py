@@ -17,7 +17,7 @@ from PIL import Image
 from mmspec.seeding import derive
 from mmspec.text.prompt import PromptTemplate
 from mmspec.text.types import FinishReason, SamplingParams, SegmentEnd, TextMetrics
-from mmspec.types import Claim, ClaimKind, ClaimScore, ImageDraft, Preview, Request, Verdict
+from mmspec.types import Claim, ClaimKind, ClaimScore, Emphasis, ImageDraft, Preview, Request, Verdict
 
 VOCABULARY = ("mechanical eye", "glasses", "cave", "rain", "at night", "at noon", "robot")
 KINDS = {"cave": ClaimKind.PLACE, "rain": ClaimKind.WEATHER, "at night": ClaimKind.TIME, "at noon": ClaimKind.TIME}
@@ -82,6 +82,7 @@ class ImageStandIn:
     broken_seeds: frozenset[int] = frozenset()
     batches: list[int] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
+    emphasis: list[Emphasis] = field(default_factory=list)
 
     def start(
         self, conditions: Sequence[str], seeds: Sequence[int], *, num_steps: int, negative: str = ""
@@ -102,16 +103,19 @@ class ImageStandIn:
         num_steps: int,
         *,
         conditions: Sequence[str] | None = None,
-        emphasis: Sequence[str | None] | None = None,
+        emphasis: Sequence[Emphasis] | None = None,
     ) -> list[ImageDraft]:
         self.batches.append(len(drafts))
         self.conditions.extend(conditions or ())
-        told = emphasis or [None] * len(drafts)
+        told = emphasis or [()] * len(drafts)
+        self.emphasis.extend(told)
         captions = conditions or [draft.condition for draft in drafts]
         return [self._drawn(*row, num_steps) for row in zip(drafts, captions, told, strict=True)]
 
-    def _drawn(self, draft: ImageDraft, caption: str, told: str | None, num_steps: int) -> ImageDraft:
-        shown = set(self.shows.get(draft.seed, self.default)) | ({told} if told and self.obeys else set())
+    def _drawn(self, draft: ImageDraft, caption: str, told: Emphasis, num_steps: int) -> ImageDraft:
+        shown = set(self.shows.get(draft.seed, self.default)) | (
+            {phrase for phrase, _ in told} if self.obeys else set()
+        )
         bits = torch.tensor([float(phrase in shown) for phrase in VOCABULARY])
         bits = bits * float("nan") if draft.seed in self.broken_seeds else bits
         step = min(draft.num_steps, draft.step + num_steps)
@@ -134,6 +138,9 @@ class ImageStandIn:
 class ExtractorStandIn:
     """Finds the phrases of `VOCABULARY` that a text holds."""
 
+    def vocabulary(self, *, source: str) -> tuple[Claim, ...]:
+        return self.extract(" ".join(VOCABULARY), source=source)
+
     def extract(self, text: str, *, source: str) -> tuple[Claim, ...]:
         found = [(text.find(phrase), phrase) for phrase in VOCABULARY if phrase in text]
         return tuple(
@@ -149,6 +156,7 @@ class ScorerStandIn:
     unsure: frozenset[str] = frozenset()
     unjudged: frozenset[str] = frozenset()
     calls: list[tuple[int, int]] = field(default_factory=list)
+    explained: list[tuple[str, ...]] = field(default_factory=list)
 
     def score(self, previews: Sequence[Preview], claims: Sequence[Claim]) -> list[tuple[ClaimScore, ...]]:
         self.calls.append((len(previews), len(claims)))
@@ -162,8 +170,12 @@ class ScorerStandIn:
             return ClaimScore(claim, 0.5, Verdict.UNSURE)
         if bits[VOCABULARY.index(claim.phrase)] > 0.5:
             return ClaimScore(claim, 0.95, Verdict.HELD)
-        seen = [phrase for phrase, bit in zip(VOCABULARY, bits, strict=True) if bit > 0.5]
+        seen = [phrase for phrase, bit in zip(VOCABULARY, bits, strict=False) if bit > 0.5]
         return ClaimScore(claim, 0.03, Verdict.FAILED, looks_like=seen[0] if seen else None)
+
+    def explain(self, preview: Preview, scores: Sequence[ClaimScore]) -> tuple[ClaimScore, ...]:
+        self.explained.append(tuple(score.claim.phrase for score in scores))
+        return tuple(replace(score, relevance=torch.ones(4, 4)) for score in scores)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from mmspec.cogen.policy import Strictness
 from mmspec.cogen.sentences import whole_sentences
 from mmspec.errors import InputError
 from mmspec.text.prompt import PromptTemplate
-from mmspec.types import Claim, ClaimKind, ClaimScore, Verdict
+from mmspec.types import Claim, ClaimKind, ClaimScore, Request, Verdict
 
 
 def scores(verdicts: str) -> list[ClaimScore]:
@@ -46,7 +46,7 @@ def test_budget_grows_with_the_pairs_asked_for() -> None:
     """Four pairs get three branches more than one pair."""
     budget = Budget(4, 2, 8, 6, 2, 20)
     assert budget.max_draft_steps == 64
-    assert budget.for_pairs(4).num_branches == 7
+    assert budget.for_request(Request("a robot", n=4)).num_branches == 7
 
 
 @pytest.mark.parametrize(

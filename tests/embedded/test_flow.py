@@ -30,7 +30,14 @@ def test_guidance_of_one_is_the_conditional_velocity() -> None:
 
     def guided(scale: float) -> torch.Tensor:
         return guided_velocity(
-            models.transformer, latents, time, text=text, emphasis=None, emphasised=NOBODY, guidance=guidance(scale)
+            models.transformer,
+            latents,
+            time,
+            text=text,
+            emphasis=None,
+            emphasised=NOBODY,
+            strengths=NOBODY,
+            guidance=guidance(scale),
         )
 
     for scale, dropped in ((1.0, False), (0.0, True)):
@@ -41,10 +48,10 @@ def test_guidance_of_one_is_the_conditional_velocity() -> None:
 
 
 def test_emphasis_adds_its_direction_to_the_chosen_picture_only() -> None:
-    """Emphasising a picture's own caption by e is guidance g + e; the other picture is untouched."""
+    """Emphasising a picture's own caption by e (in parts that add up) is guidance g + e; the other is untouched."""
     models, encoder = tiny_models(0), tiny_text_encoder(0)
     features = encoder.encode(["an owl", "a red car"])
-    text, phrase = pad_features(features), pad_features(features[1:])
+    text, phrase = pad_features(features), pad_features([features[1]] * 2)
     latents, time = torch.randn(2, 4, 2, 2), torch.tensor([0.3, 0.8])
 
     def guided(scale: float, emphasis: float) -> torch.Tensor:
@@ -54,7 +61,8 @@ def test_emphasis_adds_its_direction_to_the_chosen_picture_only() -> None:
             time,
             text=text,
             emphasis=phrase,
-            emphasised=torch.tensor([1]),
+            emphasised=torch.tensor([1, 1]),
+            strengths=torch.tensor([1.5, -0.5]),
             guidance=guidance(scale, emphasis),
         )
 

@@ -60,9 +60,9 @@ def test_pixels_do_not_depend_on_the_batch(pipelines: dict[str, Path], name: str
     drafts = drafter(pipelines[name])
     started = drafts.start(["an owl", LONG], [1, 2], num_steps=4)
     started = [started[0], *drafts.advance(started[1:], 1)]
-    together = drafts.preview(drafts.advance(started, 2, emphasis=[None, "an owl"]))
+    together = drafts.preview(drafts.advance(started, 2, emphasis=[(), (("an owl", 1.0),)]))
     for k, draft in enumerate(started):
-        (alone,) = drafts.preview(drafts.advance([draft], 2, emphasis=[None if k == 0 else "an owl"]))
+        (alone,) = drafts.preview(drafts.advance([draft], 2, emphasis=[() if k == 0 else (("an owl", 1.0),)]))
         torch.testing.assert_close(alone.pixels, together[k].pixels, atol=BATCH_TOLERANCE, rtol=0)
     assert together[0].noise_level > together[1].noise_level > 0
     (image,) = drafts.finish(started[:1])

@@ -33,9 +33,11 @@ def test_pixels_do_not_depend_on_the_batch(drafter: EmbeddedDrafter) -> None:
     """A draft alone equals the same draft among others at other steps."""
     drafts = drafter.start(PROMPTS, [1, 2, 3], num_steps=4)
     drafts = [drafts[0], *drafter.advance(drafts[1:], 2)]
-    together = drafter.preview(drafter.advance(drafts, 2, emphasis=[None, "an owl", None]))
+    together = drafter.preview(drafter.advance(drafts, 2, emphasis=[(), (("an owl", 1.0), ("rain", -0.5)), ()]))
     for k, draft in enumerate(drafts):
-        (alone,) = drafter.preview(drafter.advance([draft], 2, emphasis=["an owl" if k == 1 else None]))
+        (alone,) = drafter.preview(
+            drafter.advance([draft], 2, emphasis=[(("an owl", 1.0), ("rain", -0.5)) if k == 1 else ()])
+        )
         torch.testing.assert_close(alone.pixels, together[k].pixels, atol=BATCH_TOLERANCE, rtol=0)
         assert alone.noise_level == together[k].noise_level
 
@@ -85,7 +87,7 @@ def test_condition_and_emphasis_change_the_picture(drafter: EmbeddedDrafter) -> 
     drafts = drafter.start(["an owl"], [1], num_steps=2)
     (plain,) = drafter.advance(drafts, 2)
     (changed,) = drafter.advance(drafts, 2, conditions=["a red car"])
-    (emphasised,) = drafter.advance(drafts, 2, emphasis=["a red car"])
+    (emphasised,) = drafter.advance(drafts, 2, emphasis=[(("a red car", 1.0),)])
     assert changed.condition == "a red car"
     assert not torch.allclose(plain.latents, changed.latents)
     assert not torch.allclose(plain.latents, emphasised.latents)

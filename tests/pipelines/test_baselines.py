@@ -51,6 +51,13 @@ def late(parts: StandIns) -> LateVerification:
     )
 
 
+def sequential(parts: StandIns) -> Sequential:
+    """A text, then a picture in four steps."""
+    return Sequential(
+        text=parts.text, images=parts.images, extractor=parts.extractor, policy=POLICY, copy=COPY, num_steps=4
+    )
+
+
 def best_of_n(parts: StandIns, **changes: Any) -> BestOfN:
     """Two texts with two pictures each."""
     settings: dict[str, Any] = {"policy": POLICY, "copy": COPY, "num_branches": 2, "num_drafts": 2, "num_steps": 4}
@@ -62,10 +69,7 @@ def best_of_n(parts: StandIns, **changes: Any) -> BestOfN:
 def test_sequential_draws_what_its_text_says_and_verifies_nothing() -> None:
     """The caption holds the robot of the finished text; no score, no claim to be verified."""
     parts = stand_in_parts(default_script=("Look. ", "There is a robot. "))
-    built = Sequential(
-        text=parts.text, images=parts.images, extractor=parts.extractor, policy=POLICY, copy=COPY, num_steps=4
-    )
-    events, result = run(built, "a cave")
+    events, result = run(sequential(parts), "a cave")
     assert set(parts.images.conditions) == {"a cave, robot"}
     assert not [event for event in events if isinstance(event, Scored)]
     assert result.claims == ()

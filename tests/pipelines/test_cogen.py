@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mmspec.cogen.agreement import text_faults
 from mmspec.cogen.copy import Copy
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.prune import Threshold
@@ -14,7 +15,22 @@ from mmspec.cogen.schedule import Interleaved, Threaded
 from mmspec.cogen.trace import TraceRecorder
 from mmspec.errors import InputError, ModelError
 from mmspec.text.prompt import PromptTemplate
-from mmspec.types import BranchState, Done, Event, PreviewReady, Pruned, Regrown, Repaired, Request, Result, TextGrown
+from mmspec.types import (
+    BranchState,
+    Claim,
+    ClaimKind,
+    ClaimScore,
+    Done,
+    Event,
+    PreviewReady,
+    Pruned,
+    Regrown,
+    Repaired,
+    Request,
+    Result,
+    TextGrown,
+    Verdict,
+)
 from pipelines.cogen import CoGeneration
 from tests.cogen.stand_ins import ScorerStandIn, StandIns, request, stand_in_parts
 
@@ -36,6 +52,7 @@ def pipeline(parts: StandIns, **changes: Any) -> CoGeneration:
         "segment_tokens": 8,
         "segment_marks": ".",
         "repair_level": 0.5,
+        "max_explained": 1,
     }
     return CoGeneration(
         text=parts.text, images=parts.images, extractor=parts.extractor, scorer=parts.scorer, **(settings | changes)
@@ -307,3 +324,54 @@ def test_trace_holds_every_branch_and_why_it_went() -> None:
     assert "at noon" in gone["reason"]
     assert trace["pairs"][0]["seed"] == result.pairs[0].seed
     assert gone["drafts"][0]["history"][0]["claims"][0]["phrase"] == "robot"
+
+
+def test_trace_says_where_claims_fail_and_hold() -> None:
+    """The pair's claims and those that cost a picture its life have small maps; the others have none."""
+    parts = stand_in_parts(
+        shows={("0", 0): ["glasses"], ("1", 0): ["glasses"], ("0", 1): ["mechanical eye"], ("1", 1): ["mechanical eye"]}
+    )
+    events, result = run(pipeline(parts, max_explained=1), "a mechanical eye")
+    recorder = TraceRecorder()
+    for event in events:
+        recorder.record(event)
+    trace = recorder.trace()
+    grid = trace["pairs"][0]["claims"][0]["relevance"]
+    assert [len(grid), len(grid[0]), grid[0][0]] == [16, 16, 255]
+    dead = [branch["drafts"][0]["claims"][0] for branch in trace["branches"]]
+    assert [claim["relevance"] is not None for claim in dead] == [True, False]
+    assert result.claims[0].relevance is not None
+    run(pipeline(parts, max_explained=0), "a mechanical eye")
+    assert parts.scorer.explained == [("mechanical eye",)] * 2
+
+
+def test_weights_steer_the_picture_and_reach_nobody_else() -> None:
+    """Language model, claims and caption get the plain prompt; every step is pulled towards what weighs more."""
+    parts = stand_in_parts()
+    _, result = run(pipeline(parts), "a (robot:1.5) in the rain")
+    assert set(parts.images.emphasis) == {(("robot", 0.5),)}
+    assert set(parts.images.conditions) == {"a robot in the rain"}
+    assert {s.claim.phrase: s.claim.weight for s in result.claims} == {"robot": 1.5, "rain": 1.0}
+
+
+def test_repair_is_pulled_towards_what_it_repairs_beside_the_weights() -> None:
+    """The redrawn picture has both."""
+    parts = stand_in_parts(default_shows=["glasses", "robot"])
+    run(pipeline(parts), "a (robot:1.5), a mechanical eye")
+    assert (("robot", 0.5), ("mechanical eye", 1.0)) in parts.images.emphasis
+
+
+def test_thing_named_by_its_last_word_is_the_one_asked_for() -> None:
+    """In a text about a mechanical eye, "the eye" is that one: no text goes for it."""
+    asked = Claim("a big robot", ClaimKind.PROP, "prompt", (0, 5))
+    said = Claim("a robot", ClaimKind.PROP, "text", (4, 9))
+    scores = [ClaimScore(asked, 0.9, Verdict.HELD), ClaimScore(said, 0.02, Verdict.FAILED)]
+    assert text_faults([scores]) == ()
+    assert text_faults([[scores[1]]]) == (scores[1],)
+
+
+def test_emptied_prompt_of_emoji_still_answers() -> None:
+    """Nothing to claim and nothing to weigh: a pair, not verified against anything."""
+    _, result = run(pipeline(stand_in_parts()), "🙂 (🙂:1.5)")
+    assert result.claims == ()
+    assert result.image is not None
