@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.api import load
+from mmspec.api import compose, load, plain
 from mmspec.errors import WeightsError
 from mmspec.image.diffusers_drafter import DiffusersDrafter
 from mmspec.types import Verdict
@@ -106,9 +106,19 @@ def test_misspelt_model_name_is_told_the_nearest() -> None:
         load("cogen", overrides=[*TEXT, "diffusion=tiny", "verifier=ViT-B-33"])
 
 
-def test_drafter_of_a_folder_is_the_general_one(models: Path) -> None:
-    """What `diffusion=FOLDER` builds draws variations and knows what it reads."""
-    pipe = load("image", overrides=[f"diffusion={models / 'sd15'}", "diffusion.scheduler=DDIMScheduler"])
-    images = pipe.config["pipeline"]["images"]
-    assert images["_target_"].endswith(DiffusersDrafter.__name__)
-    assert images["path"] == str(models / "sd15")
+def test_command_line_forms_are_read_as_meant(models: Path) -> None:
+    """A folder, adapters with weights and a name of open_clip, as somebody types them."""
+    config = plain(
+        compose(
+            [
+                f"diffusion={models / 'sd15'}",
+                "diffusion.loras=[{path: ink.safetensors, weight: 0.8}, other/style]",
+                "verifier=ViT-B-32",
+            ]
+        )
+    )
+    assert config["diffusion"]["_target_"].endswith(DiffusersDrafter.__name__)
+    assert config["diffusion"]["path"] == str(models / "sd15")
+    assert config["diffusion"]["loras"] == [{"path": "ink.safetensors", "weight": 0.8}, "other/style"]
+    assert config["verifier"]["path"] == "ViT-B-32"
+    assert config["pipeline"]["num_steps"] == config["diffusion"]["num_steps"]
