@@ -101,7 +101,22 @@ class TrainJudge(Job):
         )
         figures = train(task, self._schedule, self._loop, folder=place / "judge")
         export = place / "judge" / "export"
-        write_origin(export, {"sets": self._sets, "seed": self._seed, "held_out": figures})
+        write_origin(
+            export,
+            {
+                "sets": self._sets,
+                "model": {"channels": self._channels},
+                "pictures": {"reconstructed": self._num_reconstructed, "redrawn": self._num_redrawn},
+                "training": {
+                    "preview_share": self._preview_share,
+                    "batch_size": self._batch_size,
+                    "learning_rate": self._learning_rate,
+                    "max_level": self._max_level,
+                    "seed": self._seed,
+                },
+                "held_out": figures,
+            },
+        )
         write_checksums(export)
 
     def _drawn(

@@ -269,6 +269,17 @@ def test_placements_that_do_not_go_together_are_refused(tmp_path: Path, settings
         drafter(tmp_path, **settings)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.parametrize("offload", ["none", "model", "sequential"])
+@pytest.mark.parametrize("name", ["euler", "sdxl", "flux"])
+def test_pictures_on_a_gpu_are_those_of_the_cpu(pipelines: dict[str, Path], name: str, offload: str) -> None:
+    """Wherever the parts of the model are kept."""
+    expected = picture(drafter(pipelines[name]))
+    found = picture(drafter(pipelines[name], device="cuda", offload=offload))
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=0)  # other kernels
+
+
 def test_autoencoder_may_have_a_precision_of_its_own(pipelines: dict[str, Path]) -> None:
     """The UNet in bfloat16, the autoencoder in float32."""
     drafts = drafter(pipelines["euler"], dtype="bfloat16", vae_dtype="float32")
