@@ -13,7 +13,7 @@ from mmspec.errors import InputError
 from mmspec.text.prompt import PromptTemplate, Template
 from mmspec.text.types import SamplingParams
 
-__all__ = ["Copy", "copy_from_file"]
+__all__ = ["Copy", "copies", "copy_from_file"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +49,8 @@ def copy_from_file(path: str, sampling: dict[str, Any]) -> Copy:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"copy.path={path}: cannot read the template as UTF-8 text ({error})") from error
     return Copy(PromptTemplate(text.strip()), sampling)
+
+
+def copies(**kinds: Copy) -> dict[str, Copy]:
+    """Several kinds of copy by name, in their order."""
+    return kinds

@@ -52,6 +52,7 @@ def figures(tree: BranchTree) -> dict[str, float | int]:
         "num_draft_steps": tree.ledger.num_spent,
         "num_tokens": tree.num_tokens,
         "num_target_calls": tree.num_target_calls,
+        "num_text_passes": tree.num_text_passes,
         "mean_accepted_length": tree.num_tokens / tree.num_text_passes if tree.num_text_passes else 0.0,
         "tokens_per_s": tree.num_tokens / text_s if text_s else 0.0,
     }

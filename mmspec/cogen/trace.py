@@ -23,10 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
-
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING, Any
 
 from mmspec.types import (
     Branch,
@@ -43,6 +40,9 @@ from mmspec.types import (
     Scored,
     TextGrown,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["SCHEMA", "TraceRecorder"]
 
@@ -193,5 +193,7 @@ def _claims(scores: Sequence[ClaimScore]) -> list[Plain]:
 
 def _grid(relevance: Tensor) -> list[list[int]]:
     """A map `[h, w]` in [0, 1] as bytes on a small square grid."""
+    from torch.nn import functional  # only here: a report is read without torch
+
     small = functional.adaptive_avg_pool2d(relevance[None, None], RELEVANCE_SIDE)[0, 0]
     return (small * 255).round().clamp(0, 255).int().tolist()
