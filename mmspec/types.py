@@ -201,7 +201,7 @@ class RoundStarted:
 
 @dataclass(frozen=True)
 class TextGrown:
-    """A branch's text grew by `chunk`; valid UTF-8 that concatenates to the branch's text."""
+    """A branch's text grew by `chunk`, of `num_tokens` tokens; valid UTF-8 that concatenates to the branch's text."""
 
     branch_id: str
     chunk: str

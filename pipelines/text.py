@@ -42,7 +42,7 @@ class Text(Pipeline):
             texts = self._decoder.extend(texts, max_new_tokens=self._chunk_tokens, until=None)
             for branch_id, old, new in zip(ids, before, texts, strict=True):
                 if new is not old:
-                    yield TextGrown(branch_id, new.text[len(old.text) :], len(new.ids))
+                    yield TextGrown(branch_id, new.text[len(old.text) :], len(new.ids) - len(old.ids))
         yield Done(_result(request, ids, seeds, texts))
 
 

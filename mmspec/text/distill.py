@@ -23,6 +23,7 @@ from mmspec.errors import InputError
 from mmspec.seeding import derive, generator
 from mmspec.text.drafters.head_model import DraftHead, HeadConfig, causal
 from mmspec.text.engine import TextEngine
+from mmspec.text.tree import chain
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,10 @@ DEPTH_DECAY = 0.8
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long and how fast: `num_steps` optimiser steps of `batch_size` texts, `num_depths` levels of a tree."""
+    """How long and how fast: `num_steps` optimiser steps of `batch_size` texts, `num_depths` levels of a tree.
+
+    The last `num_context` tokens of a prompt are seen with each text.
+    """
 
     num_steps: int
     batch_size: int
@@ -43,9 +47,13 @@ class TrainSettings:
     warmup_steps: int
     save_every: int
     num_depths: int = 3
+    num_context: int = 16
 
     def __post_init__(self) -> None:
-        if min(self.num_steps, self.batch_size, self.save_every, self.num_depths) < 1 or self.learning_rate <= 0:
+        if (
+            min(self.num_steps, self.batch_size, self.save_every, self.num_depths, self.num_context) < 1
+            or self.learning_rate <= 0
+        ):
             raise InputError(f"training settings {self} hold a value that is not above 0")
 
 
@@ -81,12 +89,24 @@ def frequent_tokens(texts: Sequence[Text], num_tokens: int) -> Tensor:
     return torch.tensor(sorted(chosen), dtype=torch.int64)
 
 
-def read(engine: TextEngine, text: Text, window: int) -> Example:
-    """The target's hidden states of a text, in float16, with at most `window` tokens of its prompt."""
-    ((_, hidden),) = engine.prefill([text.ids], num_shared=text.num_shared)
-    start = max(0, text.num_prompt - window)
-    ids = torch.tensor(text.ids[start:], dtype=torch.int64)
-    return Example(ids, hidden[start:].half().clone(), text.num_prompt - start)
+def read(engine: TextEngine, texts: Sequence[Text], num_context: int) -> list[Example]:
+    """The target's hidden states of texts, in float16, with at most `num_context` tokens of their prompts.
+
+    What begins other texts too is taken from what the engine keeps; the rest of all texts is one pass.
+    """
+    num_given = [max(1, text.num_shared) for text in texts]
+    begun = [
+        engine.prefill([text.ids[:given]], num_shared=given - 1)[0]
+        for text, given in zip(texts, num_given, strict=True)
+    ]
+    rest = [chain(text.ids[given - 1 : -1]) for text, given in zip(texts, num_given, strict=True)]
+    verified = engine.verify([state for state, _ in begun], rest)
+    examples = []
+    for text, (_, before), seen in zip(texts, begun, verified, strict=True):
+        start = max(0, text.num_prompt - num_context)
+        hidden = torch.cat([before, seen.hidden])[start:].half().clone()
+        examples.append(Example(torch.tensor(text.ids[start:]), hidden, text.num_prompt - start))
+    return examples
 
 
 def head_loss(
@@ -167,11 +187,15 @@ def train_head(
         log.info("going on from step %d of %d", first_step, settings.num_steps)
     embeddings, output_rows = engine.embeddings(), engine.output_weights()[head.token_ids].float()
     examples: dict[int, Example] = {}
+    # Texts of like length go together: a batch is padded to its longest.
+    by_length = sorted(range(len(texts)), key=lambda place: len(texts[place].ids) - texts[place].num_prompt)
+    num_starts = max(1, len(texts) - settings.batch_size + 1)
     for step in range(first_step, settings.num_steps):
-        chosen = torch.randint(len(texts), (settings.batch_size,), generator=generator(seed, "batch", step)).tolist()
-        for place in chosen:
-            if place not in examples:
-                examples[place] = read(engine, texts[place], config.window)
+        start = int(torch.randint(num_starts, (1,), generator=generator(seed, "batch", step)))
+        chosen = by_length[start : start + settings.batch_size]
+        if unread := [place for place in chosen if place not in examples]:
+            read_now = read(engine, [texts[place] for place in unread], settings.num_context)
+            examples.update(zip(unread, read_now, strict=True))
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * schedule(step, settings)
         batch = [examples[place] for place in chosen]

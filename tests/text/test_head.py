@@ -100,7 +100,7 @@ def test_training_goes_on_from_its_checkpoint(language_models: Any, tmp_path: Pa
 def test_agreement_counts_the_first_choice(trained: Path, language_models: Any) -> None:
     """On its own texts a trained head agrees far more often than a fresh one."""
     engine = language_models("llama", engine="llama").engine
-    examples = [read(engine, text, 16) for text in own_texts(language_models("llama", engine="llama"))]
+    examples = read(engine, own_texts(language_models("llama", engine="llama")), 16)
     head = DraftHead.load(trained)
     fresh = DraftHead(CONFIG, head.token_ids)
     rows = engine.output_weights()[head.token_ids]
