@@ -18,7 +18,7 @@ _ECHO = {
     "ending": "good",
 }
 _CONFIG = {
-    "prompt": "", "negative_prompt": "fog", "seed": 3, "n": 1, "max_tokens": 60, "output": "outputs",
+    "prompt": "", "negative_prompt": "fog", "seed": 3, "n": 1, "max_tokens": 60, "image": "", "text": "", "output": "outputs",
     "metadata": True, "fail_on_unverified": False, "quiet": False, "pipeline": _ECHO,
 }  # fmt: skip
 

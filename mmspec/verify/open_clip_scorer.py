@@ -18,11 +18,14 @@ from torch import Tensor
 from mmspec.errors import ModelError, WeightsError
 from mmspec.verify.calibration import CALIBRATION_NAME, Calibration
 from mmspec.verify.folders import CONFIG_NAME, located, open_clip_folder
+from mmspec.verify.phrases import read_phrases, write_phrases
 from mmspec.verify.scorer import ContrastScorer, Thresholds
+from mmspec.weights.cache import cache_folder
 
 __all__ = ["OpenClipScorer"]
 
 _SHORT = 16  # text tokens of nearly every claim; encoding them padded to 77 costs five times as much
+_PHRASES = 8  # that are encoded at once, filled up where there are fewer
 
 
 class OpenClipScorer(ContrastScorer):
@@ -30,7 +33,7 @@ class OpenClipScorer(ContrastScorer):
 
     `batch_size` pictures go through the image tower at once, filled up where there are fewer, so that a picture
     gets the same bits whatever it is scored with. `device` and `dtype` ("float32", "bfloat16", "float16") are where and how the towers run;
-    similarities are float32. `num_cells` is the side of the grid of relevance maps. Raises `WeightsError`
+    similarities are float32. A model that was put together in the user cache keeps the phrases it has read there. `num_cells` is the side of the grid of relevance maps. Raises `WeightsError`
     when the folder cannot be loaded.
     """
 
@@ -58,7 +61,9 @@ class OpenClipScorer(ContrastScorer):
         self._model, self._prepare, self._tokenizer = _load(folder, device=self._device)
         # open_clip's own text tower adds a position table of full length; a BERT takes any length.
         self._may_trim = "hf_model_name" in json.loads((folder / CONFIG_NAME).read_text())["model_cfg"]["text_cfg"]
-        self._text: dict[str, Tensor] = {}
+        kept = folder.is_relative_to(cache_folder())
+        self._kept = folder / f"phrases-{self._device.type}-{dtype}.safetensors" if kept else None
+        self._text = read_phrases(self._kept) if self._kept is not None else {}
 
     @torch.no_grad()
     def similarities(self, pixels: Sequence[Tensor], phrases: Sequence[str]) -> Tensor:
@@ -82,15 +87,23 @@ class OpenClipScorer(ContrastScorer):
         return torch.cat(out)
 
     def _text_features(self, phrases: Sequence[str]) -> Tensor:
-        """Unit embeddings `[p, d]`; each phrase is encoded once in the scorer's life."""
+        """Unit embeddings `[p, d]`; each phrase is encoded once, in a pass of one of two fixed shapes."""
         fresh = [phrase for phrase in dict.fromkeys(phrases) if phrase not in self._text]
-        for k in range(0, len(fresh), 64):
-            part = fresh[k : k + 64]
-            tokens = self._tokenizer(part)
-            if self._may_trim and not tokens[:, _SHORT:].any():  # nothing but padding
-                tokens = tokens[:, :_SHORT]
-            self._text.update(zip(part, self._encode(self._model.encode_text, tokens), strict=True))
+        if fresh:
+            tokens = self._tokenizer(fresh)
+            short = ~tokens[:, _SHORT:].any(1) if self._may_trim else torch.zeros(len(fresh), dtype=torch.bool)
+            self._encode_phrases([fresh[k] for k in short.nonzero()[:, 0]], tokens[short, :_SHORT])
+            self._encode_phrases([fresh[k] for k in (~short).nonzero()[:, 0]], tokens[~short])
+            if self._kept is not None:
+                write_phrases(self._kept, self._text)
         return torch.stack([self._text[phrase] for phrase in phrases])
+
+    def _encode_phrases(self, phrases: Sequence[str], tokens: Tensor) -> None:
+        for k in range(0, len(phrases), _PHRASES):
+            part = tokens[k : k + _PHRASES]
+            filled = torch.cat([part, part[-1:].expand(_PHRASES - len(part), -1)])
+            features = self._encode(self._model.encode_text, filled)[: len(part)]
+            self._text.update(zip(phrases[k : k + _PHRASES], features, strict=True))
 
     def _encode(self, tower: Any, batch: Tensor) -> Tensor:
         with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):

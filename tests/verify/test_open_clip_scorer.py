@@ -171,3 +171,36 @@ def test_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (folder / WEIGHTS_NAME).unlink()
     with pytest.raises(WeightsError, match="weights"):
         OpenClipScorer(path=str(folder), **SETTINGS)
+
+
+def test_phrases_of_a_model_in_the_cache_are_encoded_once_on_a_machine(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second scorer of the same folder reads no phrase and gives the very same scores."""
+    first = OpenClipScorer(path=str(shipped), **SETTINGS)
+    scores = first.score(_previews(2), CLAIMS)
+    second = OpenClipScorer(path=str(shipped), **SETTINGS)
+    monkeypatch.setattr(second, "_encode_phrases", None)
+    again = second.score(_previews(2), CLAIMS)
+    assert [[s.probability for s in row] for row in again] == [[s.probability for s in row] for row in scores]
+
+
+def test_text_features_do_not_depend_on_their_neighbours(scorer: OpenClipScorer) -> None:
+    """A phrase alone, among few and among many has the same bits."""
+    phrases = [f"a dragon number {k}" for k in range(11)]
+    pixels = [preview.pixels for preview in _previews(1)]
+    alone = scorer.similarities(pixels, phrases[:1])
+    scorer._text.clear()
+    among = scorer.similarities(pixels, phrases)
+    assert torch.equal(alone[:, 0], among[:, 0])
+
+
+def test_spoilt_file_of_phrases_is_written_anew(shipped: Path) -> None:
+    """Neither a cut file nor one of other content stops the verifier."""
+    first = OpenClipScorer(path=str(shipped), **SETTINGS)
+    first.score(_previews(1), CLAIMS)
+    assert first._kept is not None
+    whole = first._kept.read_bytes()
+    first._kept.write_bytes(whole[:40])
+    OpenClipScorer(path=str(shipped), **SETTINGS).score(_previews(1), CLAIMS)
+    assert first._kept.read_bytes() == whole

@@ -1,0 +1,53 @@
+"""The project's own example on the real models: glasses under the prompt for a mechanical eye are pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from typing_extensions import override
+
+from mmspec.api import load
+from mmspec.image.embedded import EmbeddedDrafter
+from mmspec.types import Done, Emphasis, ImageDraft, Pruned, Verdict
+from tests.cogen.stand_ins import seed_of
+
+FORCED = seed_of(0, "image", "0", 0)
+
+
+class GlassesFirst(EmbeddedDrafter):
+    """Draws the first draft as glasses, whatever it is asked for."""
+
+    @override
+    def advance(
+        self,
+        drafts: Sequence[ImageDraft],
+        num_steps: int,
+        *,
+        conditions: Sequence[str] | None = None,
+        emphasis: Sequence[Emphasis] | None = None,
+    ) -> list[ImageDraft]:
+        asked = conditions or [draft.condition for draft in drafts]
+        told = ["glasses in a cave" if d.seed == FORCED else c for d, c in zip(drafts, asked, strict=True)]
+        return super().advance(drafts, num_steps, conditions=told, emphasis=emphasis)
+
+
+@pytest.mark.slow
+def test_draft_that_shows_glasses_is_pruned_and_the_eye_comes_back() -> None:
+    """The forced draft goes for the missing eye; the returned picture shows it."""
+    pipe = load(
+        overrides=[
+            "diffusion._target_=tests.pipelines.test_mechanical_eye.GlassesFirst",
+            "pipeline.num_branches=1",  # the last branch stays, so a draft goes by its own fault alone
+            "pipeline.num_drafts=3",
+        ]
+    )
+    events = list(pipe.stream("a mechanical eye in a cave", seed=0, max_tokens=16))
+    reasons = {(e.branch_id, e.draft_index): e.reason for e in events if isinstance(e, Pruned)}
+    assert reasons["0", 0].startswith('prompt asks for "a mechanical eye"')
+    assert 'looks like "glasses"' in reasons["0", 0]
+    assert isinstance(events[-1], Done)
+    result = events[-1].result
+    assert result.pairs[0].seed != FORCED
+    verdicts = {seen.claim.phrase: seen.verdict for seen in result.claims}
+    assert verdicts["a mechanical eye"] is Verdict.HELD
