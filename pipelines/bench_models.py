@@ -13,17 +13,11 @@ import torch
 
 from mmspec.embedded.judge import Judge
 from mmspec.embedded.pipeline import load_pipeline
-from mmspec.embedded.training.benchmark import Drawing, draw, fidelity, prompts, rates, shown
+from mmspec.embedded.training.benchmark import Drawing, draw, fidelity, known_pictures, prompts, rates, shown
 from mmspec.embedded.training.clip_calibration import known_margins, quality, retrieval
 from mmspec.embedded.training.judge import accuracy
-from mmspec.embedded.training.previews import (
-    KnownPreviews,
-    bytes_of,
-    draw_previews,
-    painted_previews,
-    reconstruct,
-    redraw,
-)
+from mmspec.embedded.training.previews import KnownPreviews, bytes_of
+from mmspec.embedded.training.record import table
 from mmspec.embedded.training.scenes import caption_at, paint_scenes
 from mmspec.embedded.training.sheet import captioned_sheet, contact_sheet
 from mmspec.image.drafter import ImageDrafter, pixels_to_image
@@ -81,7 +75,17 @@ class BenchModels(Job):
 
     def run(self, folder: Path) -> None:
         """See `Job.run`."""
-        known = self._known_pictures(folder)
+        scenes = paint_scenes(
+            folder / "scenes",
+            seed=self._seed,
+            num_scenes=self._num_scenes,
+            size=self._size,
+            num_workers=self._num_workers,
+        )
+        self._add("autoencoder", fidelity(self._autoencoder, scenes))
+        known = known_pictures(self._drafter, self._autoencoder, scenes, num_steps=self._num_steps, size=self._size)
+        rows = [known[name].pictures[k : k + 10] for k in range(0, 40, 10) for name in list(known)[:3]]
+        contact_sheet(torch.cat(rows) / 255, num_columns=10, tile=128).save(folder / "autoencoder.png")
         for name in ("paintings", "autoencoder", "redrawn"):
             small = bytes_of(known[name].pictures / 255, size=_JUDGED)
             self._add(f"judge, {name}", accuracy(self._judge, replace(known[name], pictures=small)))
@@ -95,29 +99,7 @@ class BenchModels(Job):
         machine["num_threads"] = str(torch.get_num_threads())
         results = json.dumps({"machine": machine, "rows": self._rows}, indent=1)
         (folder / "results.json").write_text(results + "\n", encoding="utf-8")
-        (folder / "table.md").write_text(_table(self._rows), encoding="utf-8")
-
-    def _known_pictures(self, folder: Path) -> dict[str, KnownPreviews]:
-        """Pictures of known contents by how they were made."""
-        size, seed, steps = self._size, self._seed, self._num_steps
-        scenes = paint_scenes(
-            folder / "scenes", seed=seed, num_scenes=self._num_scenes, size=size, num_workers=self._num_workers
-        )
-        self._add("autoencoder", fidelity(self._autoencoder, scenes))
-        indices = torch.arange(len(scenes))
-        drafter, autoencoder = self._drafter, self._autoencoder
-        known = {
-            "paintings": painted_previews(scenes, indices, size=size),
-            "autoencoder": reconstruct(autoencoder, scenes, indices, size=size),
-            "redrawn": redraw(
-                drafter, autoencoder, scenes, indices, num_steps=steps, max_level=0.5, size=size, seed=seed
-            ),
-        }
-        rows = [known[name].pictures[k : k + 10] for k in range(0, 40, 10) for name in known]
-        contact_sheet(torch.cat(rows) / 255, num_columns=10, tile=128).save(folder / "autoencoder.png")
-        previews = draw_previews(drafter, autoencoder, scenes, indices, num_steps=steps, size=size, seed=seed)
-        levels = {f"previews at noise level {level:.3f}": level for level in previews.levels.unique().tolist()}
-        return known | {name: previews.where(previews.levels == level) for name, level in levels.items()}
+        (folder / "table.md").write_text(table(self._rows), encoding="utf-8")
 
     def _draw(self, mode: str, num_steps: int, folder: Path) -> Drawing:
         """Draw and judge the prompts."""
@@ -129,7 +111,7 @@ class BenchModels(Job):
         every = max(1, len(self._asked) // _SHEET)
         pictures = [pixels_to_image(pixels) for pixels in drawing.pixels[::every]][:_SHEET]
         words = [
-            f"{prompt.text} [{' '.join(name for name, yes in row.items() if not yes) or 'all right'}]"
+            f"[{' '.join(f'no {name}' for name, yes in row.items() if not yes) or 'all right'}] {prompt.text}"
             for prompt, row in zip(self._asked[::every], right[::every], strict=True)
         ][:_SHEET]
         captioned_sheet(pictures, words, num_columns=10).save(folder / f"drawn_{mode}.png")
@@ -158,17 +140,3 @@ class BenchModels(Job):
     def _add(self, method: str, figures: Mapping[str, float]) -> None:
         _LOGGER.info("%s: %s", method, ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
         self._rows.append({"method": method, "figures": dict(figures)})
-
-
-def _table(rows: list[dict[str, object]]) -> str:
-    """One small table for each set of figures, because they share few names."""
-    lines: list[str] = []
-    names: list[str] = []
-    for row in rows:
-        figures = row["figures"]
-        assert isinstance(figures, dict)
-        if list(figures) != names:
-            names = list(figures)
-            lines += ["", "| what | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        lines.append(f"| {row['method']} | " + " | ".join(f"{value:.4g}" for value in figures.values()) + " |")
-    return "\n".join(lines[1:]) + "\n"

@@ -18,6 +18,7 @@ from typing_extensions import override
 from mmspec.embedded.autoencoder import signed_from_unit
 from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
 from mmspec.embedded.pipeline import EmbeddedModels, load_pipeline
+from mmspec.embedded.rephrase import rephrased
 from mmspec.embedded.text_encoder import PaddedText, TextEncoder, TextFeatures, pad_features
 from mmspec.errors import InputError, ModelError
 from mmspec.image.drafter import ImageDrafter
@@ -47,7 +48,7 @@ class EmbeddedDrafter(ImageDrafter):
     `path` and `text_encoder` are references for `mmspec.weights`; `dtype` is "float32" or "bfloat16", the precision of
     the transformer and of the decoder. `guidance_scale` pulls towards the condition, `emphasis_scale` towards a phrase
     to emphasise, `early_guidance_scale` replaces the former above sigma `early_sigma`, where nothing is visible yet.
-    With `init_image`, a file, drafts do not begin with noise but with this picture at noise `init_level`. `num_steps` and
+    With `rephrase`, known words that the transformer never read are said in words that it did. With `init_image`, a file, drafts do not begin with noise but with this picture at noise `init_level`. `num_steps` and
     `draft_steps` are what pipelines take of it by default. Raises `WeightsError` for a missing or foreign folder,
     `InputError` for an unknown dtype or a file that is no picture.
     """
@@ -66,6 +67,7 @@ class EmbeddedDrafter(ImageDrafter):
         early_sigma: float,
         init_image: str | None,
         init_level: float,
+        rephrase: bool,
     ) -> None:
         self.num_steps, self.draft_steps = num_steps, draft_steps
         if dtype not in _DTYPES:
@@ -75,13 +77,14 @@ class EmbeddedDrafter(ImageDrafter):
             TextEncoder(text_encoder),
             Guidance(guidance_scale, emphasis_scale, early_guidance_scale, early_sigma),
             init=(read_picture(init_image), init_level) if init_image is not None else None,
+            rephrase=rephrase,
         )
 
     @classmethod
     def from_models(cls, models: EmbeddedModels, text_encoder: TextEncoder, guidance: Guidance) -> EmbeddedDrafter:
         """A drafter over models that are loaded already."""
         drafter = cls.__new__(cls)
-        drafter._set_up(models, text_encoder, guidance, init=None)
+        drafter._set_up(models, text_encoder, guidance, init=None, rephrase=False)
         return drafter
 
     def _set_up(
@@ -91,12 +94,14 @@ class EmbeddedDrafter(ImageDrafter):
         guidance: Guidance,
         *,
         init: tuple[Tensor, float] | None,
+        rephrase: bool,
     ) -> None:
         self._models = models
         self._guidance = guidance
         self._init = init
         self._sigmas = functools.cache(self._compute_sigmas)
-        self._text = functools.lru_cache(_NUM_REMEMBERED_CONDITIONS)(lambda text: text_encoder.encode([text])[0])
+        say = rephrased if rephrase else str
+        self._text = functools.lru_cache(_NUM_REMEMBERED_CONDITIONS)(lambda text: text_encoder.encode([say(text)])[0])
         self._tokenizer, self._max_tokens = text_encoder.tokenizer, text_encoder.max_tokens
 
     @property

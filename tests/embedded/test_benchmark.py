@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmspec.embedded.captions import plural
 from mmspec.embedded.judge import Judge
+from mmspec.embedded.rephrase import rephrased
 from mmspec.embedded.scenes import Prop, Scene
 from mmspec.embedded.training.benchmark import KINDS, Prompt, draw, prompts, rates, shown
 from mmspec.embedded.training.scenes import caption_at
@@ -45,6 +46,19 @@ def test_synonym_prompts_say_things_only_in_held_out_words() -> None:
         words = [word for name in noun.held_out for word in (name, plural(name))]
         assert any(word in prompt.text for word in words), prompt
         assert any(name in prompt.text for name in PLACES[prompt.scene.place].held_out), prompt
+
+
+def test_rephrasing_leaves_no_held_out_word() -> None:
+    """What the drafter reads of a synonym prompt holds the plain names; prompts in trained words stay as they are."""
+    for prompt in prompts(5, 60):
+        said = rephrased(prompt.text)
+        if prompt.kind != "synonyms":
+            assert said == prompt.text
+            continue
+        noun = NOUNS[prompt.scene.props[0].noun]
+        assert noun.name in said or noun.plural in said, (prompt.text, said)
+        assert PLACES[prompt.scene.place].names[0] in said
+        assert rephrased(said) == said
 
 
 def test_sentences_are_not_those_of_training() -> None:

@@ -20,6 +20,7 @@ SETTINGS = {
     "early_sigma": 0.95,
     "init_image": None,
     "init_level": 0.6,
+    "rephrase": True,
 }
 
 

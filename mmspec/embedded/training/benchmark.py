@@ -23,13 +23,20 @@ from mmspec.embedded.captions import phrases, plural, thing
 from mmspec.embedded.judge import Judge
 from mmspec.embedded.scenes import Scene
 from mmspec.embedded.training.autoencoder import psnr
-from mmspec.embedded.training.previews import KnownPreviews, bytes_of
+from mmspec.embedded.training.previews import (
+    KnownPreviews,
+    bytes_of,
+    draw_previews,
+    painted_previews,
+    reconstruct,
+    redraw,
+)
 from mmspec.embedded.training.scenes import PaintedScenes, scene_at
 from mmspec.embedded.world import COLOURS, COUNTS, NOUNS, PLACES, POSITIONS, TIMES, WEATHERS
 from mmspec.image.drafter import ImageDrafter
 from mmspec.seeding import derive
 
-__all__ = ["KINDS", "Drawing", "Prompt", "draw", "fidelity", "prompts", "rates", "shown"]
+__all__ = ["KINDS", "Drawing", "Prompt", "draw", "fidelity", "known_pictures", "prompts", "rates", "shown"]
 
 KINDS = {"single": 0.4, "pair": 0.3, "synonyms": 0.3}
 """Kinds of prompts and their shares: one thing, two things, one thing in words held out of training."""
@@ -161,6 +168,28 @@ def rates(asked: Sequence[Prompt], right: Sequence[dict[str, bool]]) -> dict[str
         names = dict.fromkeys(name for row in rows for name in row)
         out[kind] = {name: mean(row[name] for row in rows if name in row) for name in names} | {"n": len(rows)}
     return out
+
+
+def known_pictures(
+    drafter: ImageDrafter, autoencoder: Autoencoder, scenes: PaintedScenes, *, num_steps: int, size: int
+) -> dict[str, KnownPreviews]:
+    """Pictures of known contents by how they were made, at `size`.
+
+    `paintings`, `autoencoder`, `redrawn` (finished by the drafter from up to half of the noise), and the drafter's previews
+    at every noise level of its schedule of `num_steps`.
+    """
+    indices, seed = torch.arange(len(scenes)), scenes.seed
+    known = {
+        "paintings": painted_previews(scenes, indices, size=size),
+        "autoencoder": reconstruct(autoencoder, scenes, indices, size=size),
+        "redrawn": redraw(
+            drafter, autoencoder, scenes, indices, num_steps=num_steps, max_level=0.5, size=size, seed=seed
+        ),
+    }
+    previews = draw_previews(drafter, autoencoder, scenes, indices, num_steps=num_steps, size=size, seed=seed)
+    for level in previews.levels.unique().tolist():
+        known[f"previews at noise level {level:.3f}"] = previews.where(previews.levels == level)
+    return known
 
 
 @torch.no_grad()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Log", "write_origin"]
+__all__ = ["Log", "table", "write_origin"]
 
 
 class Log:
@@ -65,3 +66,22 @@ def write_origin(folder: Path, origin: Mapping[str, object]) -> None:
     """Write `origin.json` beside exported weights: conf, seed, data version and whatever made them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "origin.json").write_text(json.dumps(dict(origin), indent=2, sort_keys=True) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of a `results.json` for a person, in Markdown: one table for all rows with the same first figure.
+
+    >>> print(table([{"method": "a", "figures": {"auc": 0.5}}]), end="")
+    | what | auc |
+    |---|---|
+    | a | 0.5 |
+    """
+    lines: list[str] = []
+    for first in dict.fromkeys(next(iter(row["figures"])) for row in rows):
+        chosen = [row for row in rows if first in row["figures"]]
+        names = list(dict.fromkeys(name for row in chosen for name in row["figures"]))
+        lines += ["", "| what | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for row in chosen:
+            cells = [f"{row['figures'][name]:.4g}" if name in row["figures"] else "" for name in names]
+            lines.append(f"| {row['method']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines[1:]) + "\n"
