@@ -16,7 +16,7 @@ __all__ = ["Strictness"]
 
 @dataclass(frozen=True)
 class Strictness:
-    """`policy=relaxed|standard|strict`.
+    """`policy=relaxed|standard|strict`, the half that is about pairs of text and picture.
 
     A pair is verified while the share of its judged claims that miss is at most `max_missed_share`. A
     contradicted claim misses; an unsure one misses too if `unsure_misses`; an unjudged one never does.
@@ -29,9 +29,9 @@ class Strictness:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.max_missed_share < 1.0:
-            raise InputError(f"policy.max_missed_share={self.max_missed_share}: expected a number in [0, 1)")
+            raise InputError(f"policy.pairs.max_missed_share={self.max_missed_share}: expected a number in [0, 1)")
         if self.max_repairs < 0:
-            raise InputError(f"policy.max_repairs={self.max_repairs}: expected at least 0")
+            raise InputError(f"policy.pairs.max_repairs={self.max_repairs}: expected at least 0")
 
     def misses(self, score: ClaimScore) -> bool:
         """Whether this claim counts against the pair."""

@@ -15,6 +15,7 @@ from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, bounded
 from mmspec.text.growth import Growth, RoundRecord
 from mmspec.text.models import LanguageModels
+from mmspec.text.policy import RECENT_ROUNDS, DraftPolicy, Watch
 from mmspec.text.prompt import Template, beginning
 from mmspec.text.sampling import Acceptance, Greedy, Processors, Rejection, SharedNoise
 from mmspec.text.state import EndRule, TextState, Walk, walk
@@ -27,6 +28,7 @@ SENTENCE = SegmentEnd(marks=".!?", min_tokens=4)
 CLAUSE = SegmentEnd(marks=".!?,;:", min_tokens=6)
 ACCEPTANCES: dict[str, type[SharedNoise] | type[Rejection]] = {"shared_noise": SharedNoise, "rejection": Rejection}
 """Rules for temperature above 0, by the name that conf uses."""
+RELAXED = DraftPolicy()
 MAX_DRAFT_FAILURES = 3
 """After so many failures of the drafter a request goes on without it."""
 
@@ -34,7 +36,15 @@ MAX_DRAFT_FAILURES = 3
 class TextDecoder:
     """Grows texts with a target model, a drafter and a tree shape."""
 
-    def __init__(self, *, engine: LanguageModels, drafter: Drafter, growth: Growth, acceptance: str) -> None:
+    def __init__(
+        self,
+        *,
+        engine: LanguageModels,
+        drafter: Drafter,
+        growth: Growth,
+        acceptance: str,
+        policy: DraftPolicy = RELAXED,
+    ) -> None:
         if acceptance not in ACCEPTANCES:
             raise InputError(f"acceptance={acceptance!r} is unknown: expected one of {sorted(ACCEPTANCES)}")
         if growth.timed and not self._reproducible(acceptance):
@@ -46,6 +56,8 @@ class TextDecoder:
         self._engine = engine.engine
         self._drafter = drafter
         self._growth = growth
+        self._policy = policy
+        self._watch = Watch(policy.timeout_s)
         self._sampled = ACCEPTANCES[acceptance]
         self._end_ids = frozenset(engine.end_ids)
         drafter.bind(engine)
@@ -68,7 +80,7 @@ class TextDecoder:
         metrics = TextMetrics(prefill_s=time.perf_counter() - begun)
         draft_state, failures = None, 0
         try:
-            draft_state = self._drafter.start(ids, hidden)
+            draft_state = self._watch.call(lambda: self._drafter.start(ids, hidden))
         except Exception as error:  # a drafter may fail in any way: it costs speed only
             metrics, failures = _alert(metrics, error), MAX_DRAFT_FAILURES
         return TextState(
@@ -173,6 +185,10 @@ class TextDecoder:
                 except Exception as error:  # as above
                     state = replace(state, num_draft_failures=MAX_DRAFT_FAILURES, metrics=_alert(state.metrics, error))
             metrics = _count(state.metrics, seen.tree, len(step.tokens))
+            if len(seen.tree) > 1:
+                state = replace(state, recent=(*state.recent, len(step.tokens) - 1)[-RECENT_ROUNDS:])
+            if (message := self._policy.alert(metrics, state.recent)) is not None:
+                metrics = _alerted(metrics, message)
             metrics = replace(
                 metrics,
                 draft_s=metrics.draft_s + drafted - begun,
@@ -192,7 +208,7 @@ class TextDecoder:
             # The target adds one token of its own, so a path as long as the limit would be wasted.
             max_depth = min(rule.max_ids, state.params.max_tokens) - len(state.ids) - 1
             max_nodes = min(self._growth.budget, self._engine.room(state.engine_state))
-            max_depth = min(max_depth, self._growth.max_depth)
+            max_depth = self._policy.depth(state.metrics, state.recent, min(max_depth, self._growth.max_depth))
             if max_depth < 1 or max_nodes < 2 or state.num_draft_failures >= MAX_DRAFT_FAILURES:
                 continue
             wanted.append(place)
@@ -225,7 +241,7 @@ class TextDecoder:
     def _draft(self, requests: Sequence[DraftRequest]) -> list[Draft | Exception]:
         """A draft for every request, or what went wrong with it."""
         try:
-            drafts = self._drafter.propose(requests, self._growth)
+            drafts = self._watch.call(lambda: self._drafter.propose(requests, self._growth))
             return [self._checked(request, draft) for request, draft in zip(requests, drafts, strict=True)]
         except Exception as error:  # a drafter may fail in any way: it costs speed only
             if len(requests) == 1:
@@ -260,6 +276,10 @@ class _Proposal:
 def _alert(metrics: TextMetrics, error: Exception) -> TextMetrics:
     message = f"drafter failed: {type(error).__name__}: {error}"
     log.debug("%s", message, exc_info=error)
+    return _alerted(metrics, message)
+
+
+def _alerted(metrics: TextMetrics, message: str) -> TextMetrics:
     return metrics if message in metrics.alerts else replace(metrics, alerts=(*metrics.alerts, message))
 
 

@@ -40,6 +40,7 @@ class TextState:
     acceptance: Acceptance = field(repr=False)
     processors: Processors = field(repr=False)
     num_draft_failures: int = 0
+    recent: tuple[int, ...] = ()
     decoded_from: int = 0
     decoded_to: int = 0
 

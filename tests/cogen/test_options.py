@@ -31,7 +31,7 @@ def test_every_prune_option_condemns_what_is_surely_wrong_and_spares_the_rest(op
 
 def test_policies_rise_in_strictness() -> None:
     """Relaxed, standard, strict: fewer misses allowed, more repairs paid for."""
-    policies = [built("policy", option) for option in ("relaxed", "standard", "strict")]
+    policies = [built("policy", option)["pairs"] for option in ("relaxed", "standard", "strict")]
     assert sorted(groups()["policy"]) == ["relaxed", "standard", "strict"]
     shares, repairs = [], []
     for policy in policies:
