@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +123,7 @@ class LanguageModels:
 
     def _load_draft(self, folder: Path, engine: str, dtype: str, quantize: str, num_target_parameters: int) -> None:
         tokenizer = _load_tokenizer(folder)
-        same = tokenizer.get_vocab() == self.tokenizer.get_vocab()
+        same = tokens_agree(tokenizer.get_vocab(), self.tokenizer.get_vocab())
         if not same:
             raise InputError(
                 f"draft model {folder.name} has another tokenizer than the target: name a draft model "
@@ -134,6 +134,16 @@ class LanguageModels:
             same, num_target_parameters, num_parameters, self.engine.max_context, self.draft_engine.max_context
         )
         log.info("pairing: %s", self.pairing)
+
+
+def tokens_agree(draft: Mapping[str, int], target: Mapping[str, int]) -> bool:
+    """Whether every id that both vocabularies use is the same token; one may have more tokens at its end.
+
+    >>> tokens_agree({"a": 0, "b": 1}, {"a": 0, "b": 1, "<extra>": 2}), tokens_agree({"a": 0}, {"b": 0})
+    (True, False)
+    """
+    token_of = {number: token for token, number in target.items()}
+    return all(token_of.get(number, token) == token for token, number in draft.items())
 
 
 def _folder(reference: str) -> Path:
