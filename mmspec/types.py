@@ -276,12 +276,27 @@ class Pair:
     seed: int
 
 
+@dataclass(frozen=True)
+class Span:
+    """When a stage of the run was at work: seconds of `time.perf_counter`."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds_s(self) -> float:
+        """How long it took."""
+        return self.end_s - self.start_s
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """What one request gives back.
 
     `pairs` is best first and has at least one entry. `tree` is every branch that ever lived, in order of
-    birth. `metrics` are figures whose names carry their unit (`text_s`, `num_target_calls`, ...).
+    birth. `metrics` are figures whose names carry their unit (`text_s`, `num_target_calls`, ...). `spans` are when
+    which stage was at work ("text", "image", "verify", ...), where the pipeline measures it.
     """
 
     request: Request
@@ -289,6 +304,7 @@ class Result:
     tree: tuple[Branch, ...]
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
     partial: bool = False
+    spans: tuple[Span, ...] = ()
 
     @property
     def text(self) -> str:

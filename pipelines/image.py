@@ -58,4 +58,4 @@ class ImageAlone(Pipeline):
         metrics: dict[str, float | int | str] = {**clock.metrics(), "num_draft_steps": request.n * self._num_steps}
         if unread := self._images.unread(prompt.text):
             metrics["unread_prompt"] = unread
-        yield Done(Result(request, pairs, tree, metrics))
+        yield Done(Result(request, pairs, tree, metrics, spans=clock.spans))

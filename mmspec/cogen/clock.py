@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mmspec.types import Span
+
 __all__ = ["Clock"]
 
 
@@ -17,7 +19,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._spent_s: dict[str, float] = {}
+        self._spans: list[Span] = []
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
@@ -26,7 +28,7 @@ class Clock:
         try:
             yield
         finally:
-            self._spent_s[name] = self._spent_s.get(name, 0.0) + time.perf_counter() - begun
+            self._spans.append(Span(name, begun, time.perf_counter()))
 
     @property
     def total_s(self) -> float:
@@ -35,8 +37,14 @@ class Clock:
 
     def seconds(self, name: str) -> float:
         """Seconds measured under `name` so far."""
-        return self._spent_s.get(name, 0.0)
+        return sum(span.seconds_s for span in self._spans if span.name == name)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Every measured span, in the order in which they ended."""
+        return tuple(self._spans)
 
     def metrics(self) -> dict[str, float]:
         """`<name>_s` for every name, and `total_s`."""
-        return {f"{name}_s": seconds for name, seconds in sorted(self._spent_s.items())} | {"total_s": self.total_s}
+        names = sorted({span.name for span in self._spans})
+        return {f"{name}_s": self.seconds(name) for name in names} | {"total_s": self.total_s}

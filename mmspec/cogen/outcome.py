@@ -16,7 +16,10 @@ __all__ = ["interrupted_pairs", "outcome"]
 
 def outcome(tree: BranchTree, pairs: Sequence[Pair], *, partial: bool = False) -> Result:
     """The result of a run that ended with these pairs."""
-    return Result(tree.request, tuple(pairs), tree.branches, figures(tree), partial)
+    metrics: dict[str, float | int | str] = dict(figures(tree))
+    if rates := tree[pairs[0].branch_id].text.metrics.acceptance:
+        metrics["acceptance_by_depth"] = " ".join(f"{rate:.2f}" for rate in rates)
+    return Result(tree.request, tuple(pairs), tree.branches, metrics, partial, tree.clock.spans)
 
 
 def interrupted_pairs(tree: BranchTree, parts: Parts, *, policy: Strictness) -> tuple[Pair, ...]:

@@ -14,6 +14,8 @@ Everything comes from the events, so the tree can be drawn and the run replayed 
               probability, verdict ("held", "failed", "unsure", "unjudged"), looks_like (null where it holds),
               relevance (null, or rows of `RELEVANCE_SIDE` bytes: 255 where hiding the place harms the claim most)
     timeline  every event in order: at_s (seconds since the first event), event, and its plain fields
+    spans     in order of their ends: name ("text", "image", "verify", ...), start_s, end_s (on the clock of
+              `timeline`; what came before the first event is negative)
     metrics   figures whose names carry their unit
 
 Rounds count from 0. Pixels and latents are not in the trace.
@@ -116,7 +118,7 @@ class TraceRecorder:
 
     def trace(self) -> Plain:
         """The trace, of values that JSON can hold. To be called after `Done`."""
-        assert self._result is not None, "trace() before Done"
+        assert self._result is not None and self._started_s is not None, "trace() before Done"
         result = self._result
         request = result.request
         return {
@@ -143,6 +145,14 @@ class TraceRecorder:
             ],
             "branches": [self._branch(branch) for branch in result.tree],
             "timeline": self._timeline,
+            "spans": [
+                {
+                    "name": span.name,
+                    "start_s": round(span.start_s - self._started_s, 4),
+                    "end_s": round(span.end_s - self._started_s, 4),
+                }
+                for span in result.spans
+            ],
             "metrics": dict(result.metrics),
         }
 

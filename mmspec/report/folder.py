@@ -2,8 +2,10 @@
 
 image.png          the best pair's picture, image_1.png, ... those of further pairs
 text.txt           the best pair's text, text_1.txt, ... those of further pairs
+report.html        all of it on one page that needs nothing beside it (`mmspec.report.page`)
 drafts.png         contact sheet of all drafts (where there were drafts)
-trace.json         the tree, scores and timings; its schema is explained in `mmspec.cogen.trace`
+trace.json         the tree, scores and timings; its schema is explained in `mmspec.cogen.trace`. Beside it stand
+                   `config`, `overrides` and `versions`, for a replay
 .hydra/            config.yaml, the resolved configuration, and overrides.yaml
 """
 
@@ -67,6 +69,8 @@ class ResultFolder:
         `pictures` are the drafts' last previews; `metadata=False` leaves prompt, seed and models out of the
         pictures.
         """
+        from mmspec.report.page import report_page  # its libraries are not needed to begin
+
         folder = self._temporary
         with _output_errors(self._output):
             for index, pair in enumerate(result.pairs):
@@ -80,7 +84,12 @@ class ResultFolder:
             sheet = contact_sheet(trace, pictures)
             if sheet is not None:
                 sheet.save(folder / "drafts.png")
-            (folder / "trace.json").write_text(json.dumps(trace, ensure_ascii=False, indent=1), encoding="utf-8")
+            images = [pair.image for pair in result.pairs]
+            page = report_page(trace, images=images, pictures=pictures, provenance=provenance)
+            (folder / "report.html").write_text(page, encoding="utf-8")
+            whole = {**trace, "config": provenance.config, "overrides": provenance.overrides}
+            whole["versions"] = provenance.versions
+            (folder / "trace.json").write_text(json.dumps(whole, ensure_ascii=False, indent=1), encoding="utf-8")
             _write_config(folder / ".hydra", provenance)
             folder.chmod(0o755)  # mkdtemp's 0700 is for secrets
             return _take_name(folder, self._output, self._name)

@@ -2,11 +2,13 @@
 
 import importlib.metadata
 import platform
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _LIBRARIES = ("mmspec", "torch", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
+_REQUEST_KEYS = ("prompt", "negative_prompt", "image", "text")  # taken letter by letter on the command line
 _MODEL_GROUPS = ("lm", "drafter", "diffusion", "verifier")
 
 
@@ -21,6 +23,12 @@ class Provenance:
     def models(self) -> dict[str, Any]:
         """The groups that name models, as configured."""
         return {name: self.config[name] for name in _MODEL_GROUPS if name in self.config}
+
+    def command(self, request: Mapping[str, Any]) -> str:
+        """The shell command that makes the same again; `request` is the trace's."""
+        others = [text for text in self.overrides if text.lstrip("+").partition("=")[0] not in _REQUEST_KEYS]
+        asked = [f"{key}={request[key]}" for key in _REQUEST_KEYS if request[key]]
+        return shlex.join(["python", "-m", "mmspec.run", *asked, *others])
 
     @property
     def versions(self) -> dict[str, str]:
