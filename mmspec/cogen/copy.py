@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.errors import InputError
-from mmspec.text.prompt import PromptTemplate, Template
+from mmspec.text.prompt import CompletionTemplate, PromptTemplate, Template
 from mmspec.text.types import SamplingParams
 
-__all__ = ["Copy", "copies", "copy_from_file"]
+__all__ = ["Copy", "copy_from_file"]
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,14 @@ class Copy:
             raise InputError(f"copy.sampling has an unknown or misshapen field: {error}") from error
 
 
-def copy_from_file(path: str, sampling: dict[str, Any]) -> Copy:
+def copy_from_file(path: str, sampling: dict[str, Any], *, continued: bool) -> Copy:
     """A template of the user's own: a UTF-8 text file that holds "{prompt}" where the prompt goes.
 
+    The model answers it as a request or, if `continued`, goes on with it as it stands.
     Raises `InputError` if the file cannot be read or has no place for the prompt.
     """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"copy.path={path}: cannot read the template as UTF-8 text ({error})") from error
-    return Copy(PromptTemplate(text.strip()), sampling)
-
-
-def copies(**kinds: Copy) -> dict[str, Copy]:
-    """Several kinds of copy by name, in their order."""
-    return kinds
+    return Copy(CompletionTemplate(text.strip()) if continued else PromptTemplate(text.strip()), sampling)

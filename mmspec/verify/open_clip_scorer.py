@@ -25,6 +25,7 @@ from mmspec.weights.cache import cache_folder
 __all__ = ["OpenClipScorer"]
 
 _SHORT = 16  # text tokens of nearly every claim; encoding them padded to 77 costs five times as much
+_NUM_SEEN = 64  # pictures whose features are remembered
 _PHRASES = 8  # that are encoded at once, filled up where there are fewer
 
 
@@ -61,6 +62,8 @@ class OpenClipScorer(ContrastScorer):
         self._model, self._prepare, self._tokenizer = _load(folder, device=self._device)
         # open_clip's own text tower adds a position table of full length; a BERT takes any length.
         self._may_trim = "hf_model_name" in json.loads((folder / CONFIG_NAME).read_text())["model_cfg"]["text_cfg"]
+        # By identity, with the picture itself, so that its number cannot be another's.
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
         kept = folder.is_relative_to(cache_folder())
         self._kept = folder / f"phrases-{self._device.type}-{dtype}.safetensors" if kept else None
         self._text = read_phrases(self._kept) if self._kept is not None else {}
@@ -69,7 +72,7 @@ class OpenClipScorer(ContrastScorer):
     def similarities(self, pixels: Sequence[Tensor], phrases: Sequence[str]) -> Tensor:
         """See `ContrastScorer.similarities`: cosines times the model's own scale."""
         text = self._text_features(phrases)
-        image = self._image_features([self._prepare(_picture(picture)) for picture in pixels])
+        image = self._image_features(pixels)
         scale = self._model.logit_scale.exp().float().cpu()
         # Not a matrix product: its last bits depend on what else is in it.
         table = torch.stack([scale * (text * row).sum(1) for row in image])
@@ -77,14 +80,21 @@ class OpenClipScorer(ContrastScorer):
             raise ModelError("the verifier's image tower gave NaN: use dtype=float32")
         return table
 
-    def _image_features(self, prepared: Sequence[Tensor]) -> Tensor:
-        """Unit embeddings `[n, d]`. Every pass is filled up to `batch_size`: the shape decides a kernel's last bits."""
-        out = []
-        for k in range(0, len(prepared), self._batch_size):
-            part = torch.stack(list(prepared[k : k + self._batch_size]))
+    def _image_features(self, pixels: Sequence[Tensor]) -> Tensor:
+        """Unit embeddings `[n, d]`; the last pictures are remembered, since a text goes on asking about its own.
+
+        Every pass is filled up to `batch_size`: the shape decides a kernel's last bits.
+        """
+        seen = dict(self._seen)  # other threads may be at work
+        fresh = list({id(picture): picture for picture in pixels if id(picture) not in seen}.values())
+        for k in range(0, len(fresh), self._batch_size):
+            part = torch.stack([self._prepare(_picture(picture)) for picture in fresh[k : k + self._batch_size]])
             padding = part[-1:].expand(self._batch_size - len(part), -1, -1, -1)
-            out.append(self._encode(self._model.encode_image, torch.cat([part, padding]))[: len(part)])
-        return torch.cat(out)
+            features = self._encode(self._model.encode_image, torch.cat([part, padding]))
+            for picture, row in zip(fresh[k:], features[: len(part)], strict=False):
+                seen[id(picture)] = (picture, row)
+        self._seen = dict(list(seen.items())[-_NUM_SEEN:])
+        return torch.stack([seen[id(picture)][1] for picture in pixels])
 
     def _text_features(self, phrases: Sequence[str]) -> Tensor:
         """Unit embeddings `[p, d]`; each phrase is encoded once, in a pass of one of two fixed shapes."""
@@ -95,7 +105,7 @@ class OpenClipScorer(ContrastScorer):
             self._encode_phrases([fresh[k] for k in short.nonzero()[:, 0]], tokens[short, :_SHORT])
             self._encode_phrases([fresh[k] for k in (~short).nonzero()[:, 0]], tokens[~short])
             if self._kept is not None:
-                write_phrases(self._kept, self._text)
+                write_phrases(self._kept, dict(self._text))
         return torch.stack([self._text[phrase] for phrase in phrases])
 
     def _encode_phrases(self, phrases: Sequence[str], tokens: Tensor) -> None:

@@ -11,7 +11,7 @@ from mmspec.cogen.copy import Copy, copy_from_file
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.sentences import whole_sentences
 from mmspec.errors import InputError
-from mmspec.text.prompt import PromptTemplate
+from mmspec.text.prompt import CompletionTemplate, PromptTemplate
 from mmspec.types import Claim, ClaimKind, ClaimScore, Request, Verdict
 
 
@@ -98,9 +98,10 @@ def test_template_file_of_the_user(tmp_path: Path) -> None:
     """The file's text is the template; a file without a place for the prompt, or none, is refused."""
     path = tmp_path / "mine.txt"
     path.write_text("Haiku about {prompt}\n", encoding="utf-8")
-    assert copy_from_file(str(path), {}).template.user == "Haiku about {prompt}"
+    assert copy_from_file(str(path), {}, continued=False).template == PromptTemplate("Haiku about {prompt}")
+    assert copy_from_file(str(path), {}, continued=True).template == CompletionTemplate("Haiku about {prompt}")
     path.write_text("Haiku", encoding="utf-8")
     with pytest.raises(InputError, match="prompt"):
-        copy_from_file(str(path), {})
+        copy_from_file(str(path), {}, continued=False)
     with pytest.raises(InputError, match=r"copy\.path"):
-        copy_from_file(str(tmp_path / "none.txt"), {})
+        copy_from_file(str(tmp_path / "none.txt"), {}, continued=True)

@@ -204,3 +204,18 @@ def test_spoilt_file_of_phrases_is_written_anew(shipped: Path) -> None:
     first._kept.write_bytes(whole[:40])
     OpenClipScorer(path=str(shipped), **SETTINGS).score(_previews(1), CLAIMS)
     assert first._kept.read_bytes() == whole
+
+
+def test_picture_is_encoded_once_however_often_it_is_asked_about(
+    scorer: OpenClipScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New claims about the same pictures cost no pass of the image tower, and many pictures are forgotten again."""
+    previews = _previews(3)
+    before = scorer.score(previews, CLAIMS[:2])
+    encode = scorer._model.encode_image
+    monkeypatch.setattr(scorer._model, "encode_image", None)
+    after = scorer.score(previews, CLAIMS)
+    assert [[s.probability for s in row[:2]] for row in after] == [[s.probability for s in row] for row in before]
+    monkeypatch.setattr(scorer._model, "encode_image", encode)
+    scorer.score(_previews(80), CLAIMS)
+    assert len(scorer._seen) == 64
