@@ -7,7 +7,7 @@ configuration library and no file format.
 import abc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmspec.errors import InputError
 from mmspec.types import Done, Event, Request, Result
@@ -56,3 +56,8 @@ class Job(abc.ABC):
 
         Progress goes to `logging`, one INFO line per stage.
         """
+
+
+def named(**parts: Any) -> dict[str, Any]:
+    """Several parts under names of their own, in their order: how a configuration gives a pipeline a mapping."""
+    return parts

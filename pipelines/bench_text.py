@@ -24,16 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class BenchText(Job):
-    """Greedy answers of `max_tokens` tokens to `prompts`: baselines first, then our modes.
+    """Greedy answers of `max_tokens` tokens to `prompts`: baselines first, then our modes with each of `drafters`.
 
-    `concurrency` names the numbers of requests at once; `transformers` answers them one after another.
+    `concurrency` names the numbers of requests at once; `transformers` answers them one after another. Its assisted
+    generation is a row where the language models hold a draft model.
     """
 
     def __init__(
         self,
         *,
         models: LanguageModels,
-        drafter: Drafter,
+        drafters: Mapping[str, Drafter],
         growths: Mapping[str, Growth],
         template: Template,
         prompts: Sequence[str],
@@ -42,9 +43,9 @@ class BenchText(Job):
         concurrency: Sequence[int],
         baseline_dtypes: Sequence[str],
     ) -> None:
-        self._models, self._drafter, self._growths, self._template = models, drafter, growths, template
+        self._models, self._drafters, self._growths, self._template = models, drafters, growths, template
         self._prompts, self._repeats, self._concurrency = tuple(prompts), repeats, tuple(concurrency)
-        self._params = SamplingParams(max_tokens=max_tokens, min_new_tokens=max_tokens)
+        self._params = SamplingParams(max_tokens=max_tokens, min_new_tokens=max_tokens, temperature=0.0)
         self._baseline_dtypes = tuple(baseline_dtypes)
 
     def run(self, folder: Path) -> None:
@@ -53,7 +54,11 @@ class BenchText(Job):
         for name, method in self._baselines():
             self._add(rows, name, method, 1)
         ours = {"autoregressive": self._ours(NoDrafter(), next(iter(self._growths.values())))}
-        ours |= {name: self._ours(self._drafter, growth) for name, growth in self._growths.items()}
+        ours |= {
+            f"{name}, {source}": self._ours(drafter, growth)
+            for source, drafter in self._drafters.items()
+            for name, growth in self._growths.items()
+        }
         for number in self._concurrency:
             for name, method in ours.items():
                 self._add(rows, f"mmspec {name}", method, number)
@@ -95,6 +100,11 @@ class BenchText(Job):
             methods.append(
                 (f"transformers {dtype} prompt lookup", self._generate(model, {"prompt_lookup_num_tokens": 5}))
             )
+            if self._models.draft_name is not None:
+                assistant = AutoModelForCausalLM.from_pretrained(resolve(self._models.draft_name), dtype=DTYPES[dtype])
+                methods.append(
+                    (f"transformers {dtype} assisted", self._generate(model, {"assistant_model": assistant.eval()}))
+                )
         return methods
 
     def _generate(self, model: Any, options: dict[str, Any]) -> Method:

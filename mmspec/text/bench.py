@@ -6,6 +6,7 @@ Knows how to time and what to report; a method is a function from prompts to num
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -93,12 +94,15 @@ def as_results(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """A Markdown table; `times` is against the first row of the same number of requests."""
-    base = {row.num_concurrent: row.tokens_per_s for row in reversed(rows)}
-    lines = ["| method | requests | tokens/s (lowest to highest) | times | tokens per pass |", "|---|---|---|---|---|"]
+    """A Markdown table; `times` is against the first row, whose requests come one after another."""
+    lines = [
+        "| method | requests at once | tokens/s (lowest to highest) | requests/s | times | tokens per pass |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
         f"| {row.method} | {row.num_concurrent} | {row.tokens_per_s:.1f} ({row.lowest:.1f} to {row.highest:.1f}) "
-        f"| {row.tokens_per_s / base[row.num_concurrent]:.2f} | {row.mean_accepted_length:.2f} |"
+        f"| {row.requests_per_s:.2f} | {row.tokens_per_s / rows[0].tokens_per_s:.2f} "
+        f"| {row.mean_accepted_length or math.nan:.2f} |"
         for row in rows
     ]
     return "\n".join(lines) + "\n"

@@ -88,7 +88,7 @@ class LanguageModels:
         if dtype not in DTYPES:
             raise InputError(f"dtype={dtype!r} is unknown: expected one of {sorted(DTYPES)}")
         folder = _folder(target_model_path)
-        self.name = target_model_path
+        self.name, self.draft_name = target_model_path, draft_model_path
         self.tokenizer = _load_tokenizer(folder)
         self.num_token_ids = len(self.tokenizer)
         self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)

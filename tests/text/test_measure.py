@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra.utils import instantiate
 
+from mmspec.api import compose, plain
 from mmspec.errors import InputError
 from mmspec.text.bench import as_table, measure
 from mmspec.text.drafters.small_lm import SmallLMDrafter
-from mmspec.text.growth import FixedGrowth, PayingGrowth, RoundRecord
+from mmspec.text.growth import RoundRecord
 from mmspec.text.planned import PlannedGrowth
 from mmspec.text.prompt import CompletionTemplate
 from mmspec.text.tiny import TinyModels
@@ -70,25 +73,30 @@ def test_tuning_writes_a_tree_that_can_be_used(tmp_path: Path) -> None:
     assert PlannedGrowth(**fields).budget <= 8
 
 
-def test_benchmark_writes_table_json_and_plot(tmp_path: Path) -> None:
-    """All our modes at two loads, on tiny models, without the baselines."""
-    growth = FixedGrowth(tree_widths=[2, 1], tree_budget=5)
-    auto = PayingGrowth(growth=growth, probe_every=40, min_acceptance=0.0)
+def test_benchmark_writes_table_json_and_plot(tmp_path: Path, language_models: Any) -> None:
+    """Baselines with and without an assistant, then all our modes at two loads, built as the conf builds them."""
+    models = language_models("llama", engine="llama", draft_seed=7)
+    node = plain(compose(["pipeline=bench_text", "tree=tiny"]))["pipeline"]
     bench = BenchText(
-        models=TinyModels(seed=0),
-        drafter=SmallLMDrafter(),
-        growths={"tree": growth, "auto": auto},
+        models=models,
+        drafters={"small_lm": SmallLMDrafter()},
+        growths=instantiate(node["growths"], _convert_="all"),
         template=CompletionTemplate("{prompt}"),
         prompts=["rain", "fog"],
         max_tokens=6,
         repeats=1,
         concurrency=[1, 3],
-        baseline_dtypes=[],
+        baseline_dtypes=["float32"],
     )
     bench.run(tmp_path)
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    baselines = ["transformers float32", "transformers float32 prompt lookup", "transformers float32 assisted"]
+    ours = ["autoregressive", "linear, small_lm", "tree, small_lm", "auto, small_lm"]
     assert [(row["method"], row["num_concurrent"]) for row in rows] == [
-        (f"mmspec {mode}", number) for number in (1, 3) for mode in ("autoregressive", "tree", "auto")
+        *((name, 1) for name in baselines),
+        *((f"mmspec {mode}", number) for number in (1, 3) for mode in ours),
     ]
     assert (tmp_path / "plot.png").stat().st_size > 1000
-    assert "tokens/s" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
+    assert len(table) == 2 + len(rows)
+    assert "| 1.00 |" in table[2]
