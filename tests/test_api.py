@@ -37,6 +37,8 @@ def test_call_gives_a_result(pipe: Pipe) -> None:
     assert result.request.negative_prompt == "fog"
     assert len(result.pairs) == 2
     assert pipe("street", seed=9, negative_prompt="").request.negative_prompt == ""
+    assert pipe("", text="A robot.").request.text == "A robot."
+    assert pipe("", image="sketch.png").request.image == "sketch.png"
 
 
 def test_stream_ends_with_done(pipe: Pipe) -> None:

@@ -116,6 +116,16 @@ def test_any_prompt_survives_the_configuration(prompt: str) -> None:
     assert again.value() == override.value()
 
 
+def test_given_text_and_picture_are_taken_letter_by_letter(command: Command) -> None:
+    """Commas, quotes and dollars in `text=` and `image=` reach the request; they stand in for a prompt."""
+    text, image = 'He said: "$5, {each}"', "a, b=${c}.png"
+    assert command("pipeline=echo", f"text={text}", f"image={image}") == 0
+    folder = _result()
+    request = json.loads((folder / "trace.json").read_text())["request"]
+    assert (request["text"], request["image"], request["prompt"]) == (text, image, "")
+    assert "he-said" in folder.name
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
