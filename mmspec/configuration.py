@@ -17,6 +17,9 @@ from mmspec.errors import InputError
 from mmspec.types import Request
 
 CONFIG_NAME = "config"
+LITERAL_KEYS = ("prompt", "negative_prompt", "image", "text")
+"""Keys whose values are taken letter by letter on the command line."""
+
 _MAX_LISTED = 16  # names that fit one line
 _HYDRA_KEYS = {"_target_", "_args_", "_partial_", "_recursive_", "_convert_"}
 _SCALARS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}

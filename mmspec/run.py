@@ -16,12 +16,21 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec import __version__
-from mmspec.configuration import CONFIG_NAME, Settings, UsageError, conf_folder, groups, settings_of, spelled_out
+from mmspec.configuration import (
+    CONFIG_NAME,
+    LITERAL_KEYS,
+    Settings,
+    UsageError,
+    conf_folder,
+    groups,
+    settings_of,
+    spelled_out,
+)
 from mmspec.errors import MmspecError
 
 if TYPE_CHECKING:
@@ -29,16 +38,21 @@ if TYPE_CHECKING:
 
     from mmspec.report import Provenance, Terminal
 
-__all__ = ["literal", "main"]
+__all__ = ["answer", "guarded", "literal", "main", "title"]
 
 _OK, _FAILED, _USAGE, _UNVERIFIED, _INTERRUPTED = 0, 1, 2, 3, 130
-_LITERAL_KEYS = re.compile(r"(\+{0,2}(?:(?:negative_)?prompt|image|text))=(.*)", re.DOTALL)
+_LITERAL = re.compile(rf"(\+{{0,2}}(?:{'|'.join(LITERAL_KEYS)}))=(.*)", re.DOTALL)
 _INTERPOLATION = re.compile(r"(\\*)\$\{")
 _TITLE_CHARS = 100
 
 
 def main() -> int:
     """Run what the arguments say; returns the exit code."""
+    return guarded(_run_hydra)
+
+
+def guarded(work: Callable[[float], int]) -> int:
+    """The exit code of `work`, which is told when it began; what it raises for a person is said in one line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a prompt in any script
     # A model's own loading bars would cut through ours; downloads keep theirs (mmspec.weights.hub).
@@ -50,7 +64,7 @@ def main() -> int:
     # again and again while they are made, takes a sixth of the whole start (measured: 8.6 instead of 10.5 CPU-s).
     gc.disable()
     try:
-        return _run_hydra(time.perf_counter())
+        return work(time.perf_counter())
     except KeyboardInterrupt:
         return _complain("interrupted: nothing was written", _INTERRUPTED)
     except (MmspecError, BrokenPipeError) as error:
@@ -64,7 +78,7 @@ def literal(argument: str) -> str:
 
     Raises `UsageError` if the prompt is no valid Unicode, and for a key written as an option.
     """
-    match = _LITERAL_KEYS.fullmatch(argument)
+    match = _LITERAL.fullmatch(argument)
     if match is None:
         name = argument.removeprefix("--").partition("=")[0]
         if argument.startswith("--") and name in (*Settings.__annotations__, *groups()):
@@ -134,16 +148,16 @@ def _run(config: "DictConfig", started_s: float) -> int:
         logging.getLogger("mmspec").setLevel(logging.ERROR)
     screen = terminal(quiet=settings.quiet)
     try:
-        screen.start(_title(settings, pipeline=name))
+        screen.start(title(settings, pipeline=name))
         node = values["pipeline"]
         if issubclass(kind_of(node), Job):
             return _do(node, name, settings, provenance, output.expanduser().absolute(), screen)
-        return _answer(node, settings, provenance, output.expanduser().absolute(), screen, started_s)
+        return answer(node, settings, provenance, output.expanduser().absolute(), screen, started_s)
     finally:
         screen.close()
 
 
-def _answer(
+def answer(
     node: Mapping[str, Any],
     settings: Settings,
     provenance: "Provenance",
@@ -151,7 +165,7 @@ def _answer(
     screen: "Terminal",
     started_s: float,
 ) -> int:
-    """Answer the prompt with a pipeline, and leave a result folder."""
+    """Answer the prompt with a pipeline, and leave a result folder; returns the exit code."""
     from mmspec.api import build
     from mmspec.cogen.trace import TraceRecorder
     from mmspec.pipeline import Pipeline
@@ -231,7 +245,8 @@ def _end_of_imports() -> None:
         gc.enable()
 
 
-def _title(settings: Settings, *, pipeline: str) -> str:
+def title(settings: Settings, *, pipeline: str) -> str:
+    """The first line of a run: what it is about."""
     words = " ".join(_topic(settings).split())
     shown = textwrap.shorten(words, _TITLE_CHARS, placeholder=" …") if words else ""
     return f"mmspec {__version__}  {pipeline}  seed {settings.seed}" + (f"  {shown}" if shown else "")

@@ -88,6 +88,7 @@ def _pair(pair: Mapping[str, Any], image: Image.Image | None, *, many: bool) -> 
         "height": image and image.height,
         "alt": f"The picture made beside the text: {text}" if text else "The picture",
         "seed": pair["seed"],
+        "claims": claims,
         "standing": standing,
         "summary": summary,
         "groups": [

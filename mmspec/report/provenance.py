@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmspec.configuration import LITERAL_KEYS
+
 _LIBRARIES = ("mmspec", "torch", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
-_REQUEST_KEYS = ("prompt", "negative_prompt", "image", "text")  # taken letter by letter on the command line
 _MODEL_GROUPS = ("lm", "drafter", "diffusion", "verifier")
 
 
@@ -26,8 +27,8 @@ class Provenance:
 
     def command(self, request: Mapping[str, Any]) -> str:
         """The shell command that makes the same again; `request` is the trace's."""
-        others = [text for text in self.overrides if text.lstrip("+").partition("=")[0] not in _REQUEST_KEYS]
-        asked = [f"{key}={request[key]}" for key in _REQUEST_KEYS if request[key]]
+        others = [text for text in self.overrides if text.lstrip("+").partition("=")[0] not in LITERAL_KEYS]
+        asked = [f"{key}={request[key]}" for key in LITERAL_KEYS if request[key]]
         return shlex.join(["python", "-m", "mmspec.run", *asked, *others])
 
     @property

@@ -16,6 +16,7 @@ _LANES = {
     "verify": ("verify", "explain"),
 }
 _EVENTS = {"text": "text", "preview": "picture", "scored": "verify"}
+_MIN_SPAN_S = 0.001
 _MIN_GAP_PERCENT = 4  # between the numbers of two rounds
 
 Plain = dict[str, Any]
@@ -86,7 +87,7 @@ def _measured(spans: Sequence[Mapping[str, Any]]) -> list[_Bar]:
     return [
         _Bar(lane_of[name], start_s, end_s, f"{name} {end_s - start_s:.2f} s")
         for name, start_s, end_s in ((span["name"], span["start_s"], span["end_s"]) for span in spans)
-        if name in lane_of
+        if name in lane_of and end_s - start_s >= _MIN_SPAN_S
     ]
 
 
