@@ -160,10 +160,23 @@ class _ImageJob:
             self._start(captions)
             self.drafts = {(i, k): self._draft(i, k) for i, k in self._targets}
             emphasis = {(i, k): emphasis_of(self._tree, i, k) for i, k in self.drafts}
+            early = self._first_look(captions, emphasis)
+        yield from early
+        with stage("image drafting"), self._tree.clock.measure("image"):
             advance(self._tree, self._parts, self.drafts, self._targets, captions, emphasis)
             self.previews = look(self._parts, self.drafts)
         for (branch_id, k), preview in self.previews.items():
             yield PreviewReady(branch_id, k, self.drafts[branch_id, k].step, preview)
+
+    def _first_look(self, captions: Mapping[str, str], emphasis: Mapping[Key, Emphasis]) -> list[Event]:
+        """Of drafts that begin, one goes ahead by one step, so that there is something to look at, at once."""
+        key = next((key for key in self._seeds if key in self.drafts), None)
+        if key is None:
+            return []
+        ahead = {key: self.drafts[key]}
+        advance(self._tree, self._parts, ahead, {key: 1}, captions, emphasis)
+        self.drafts |= ahead
+        return [PreviewReady(*key, ahead[key].step, look(self._parts, ahead)[key])]
 
     def _start(self, captions: Mapping[str, str]) -> None:
         """Fresh drafts from noise."""

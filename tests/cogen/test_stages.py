@@ -20,7 +20,7 @@ from mmspec.cogen.schedule import Interleaved
 from mmspec.cogen.tree import BranchTree
 from mmspec.text.prompt import PromptTemplate
 from mmspec.text.types import SegmentEnd
-from mmspec.types import Claim, ClaimKind, Event, Preview, Repaired
+from mmspec.types import Claim, ClaimKind, Event, Preview, PreviewReady, Repaired
 from tests.cogen.stand_ins import StandIns, request, stand_in_parts
 
 BUDGET = Budget(num_branches=2, num_drafts=2, num_steps=4, draft_steps=3, steps_per_round=1, segment_tokens=8)
@@ -115,3 +115,16 @@ def test_negative_prompt_forbids_a_thing_with_its_attribute_alone() -> None:
     assert [(no.phrase, claim) for no, claim in forbidden_claims([robot, red_robot]).items()] == [
         ("no red robot", red_robot)
     ]
+
+
+def test_first_look_costs_one_step_of_one_draft() -> None:
+    """Before the other drafts begin, the first one is shown after its first step; no step is taken twice."""
+    parts = stand_in_parts()
+    tree = planted(parts, "a robot")
+    looks = [event for event in grown(tree, parts) if isinstance(event, PreviewReady)]
+    assert [(e.branch_id, e.draft_index, e.step) for e in looks] == [
+        ("0", 0, 1), ("0", 0, 1), ("0", 1, 1), ("1", 0, 1), ("1", 1, 1),
+    ]  # fmt: skip
+    assert parts.images.batches == [1, 3]
+    grown(tree, parts)
+    assert parts.images.batches == [1, 3, 4]
