@@ -3,6 +3,8 @@
     import mmspec
     pipe = mmspec.load("cogen", overrides=["policy=strict"])
     result = pipe("cyberpunk rainy street", seed=7)
+    result.text, result.image, result.claims, result.verified
+    result.save("street")
 
 Importing is cheap: models, torch and the configuration library come with the first use.
 """

@@ -6,7 +6,8 @@ One of the two modules that know Hydra; knows no model.
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,11 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from mmspec.answer import Answer
+from mmspec.cogen.trace import TraceRecorder
 from mmspec.configuration import (
     CONFIG_NAME,
+    LITERAL_KEYS,
     Settings,
     UsageError,
     check_node,
@@ -30,24 +34,55 @@ from mmspec.configuration import (
 from mmspec.errors import InputError
 from mmspec.later import load_later
 from mmspec.pipeline import Job, Pipeline
+from mmspec.report import Previews, Provenance
 from mmspec.types import Done, Event, Loaded, Request, Result
 
-__all__ = ["Pipe", "build", "compose", "explain", "first_line", "kind_of", "load", "plain"]
+__all__ = ["Pipe", "Stream", "build", "compose", "explain", "first_line", "kind_of", "load", "plain"]
 
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'$", re.MULTILINE)
 
 _composing = threading.Lock()  # the configuration library keeps its state in globals
 
 
+class Stream(Iterator[Event]):
+    """The events of one request, as they happen.
+
+    To be iterated by one thread; `cancel` may be called from any.
+    """
+
+    def __init__(self, events: Generator[Event, None, None]) -> None:
+        self._events = events
+        self._cancelled = threading.Event()
+
+    def __next__(self) -> Event:
+        if self._cancelled.is_set():
+            self.close()
+        return next(self._events)
+
+    def cancel(self) -> None:
+        """Stop the request, from this or from another thread: the iteration ends without a `Done`.
+
+        It ends as soon as the step that is being computed is over: a few tokens or one denoising step.
+        """
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Stop the request from the thread that iterates; threads that it started have ended when this returns."""
+        self._events.close()
+
+
 class Pipe:
     """A pipeline with its models loaded; call it as often as you like, from several threads if you like.
 
-    What a call leaves out comes from the configuration that the pipe was loaded with.
+    What a call leaves out comes from the configuration that the pipe was loaded with (`config`: plain values).
     """
 
-    def __init__(self, pipeline: Pipeline, *, config: Mapping[str, Any], settings: Settings) -> None:
+    def __init__(
+        self, pipeline: Pipeline, *, config: Mapping[str, Any], settings: Settings, overrides: Sequence[str] = ()
+    ) -> None:
         self._pipeline = pipeline
         self._settings = settings
+        self._overrides = tuple(overrides)
         self.config = config
 
     def __call__(
@@ -60,16 +95,21 @@ class Pipe:
         negative_prompt: str | None = None,
         image: str | None = None,
         text: str | None = None,
-    ) -> Result:
+    ) -> Answer:
         """Make what `prompt` asks for, for the picture in file `image` or for `text` where one is given.
 
-        Raises `InputError` for an empty prompt with neither of them, or a budget below one.
+        `seed` is any integer: equal seeds give equal texts and pixels. `n` is the number of pairs wanted,
+        `max_tokens` bounds each text in tokens of the target model, `negative_prompt` must not be seen.
+
+        Raises `InputError` for an empty prompt with neither of them, a budget below one, or a request that this
+        pipeline does not answer; `ModelError` where a model gives what cannot be used.
         """
         stream = self.stream(
             prompt, seed=seed, n=n, max_tokens=max_tokens, negative_prompt=negative_prompt, image=image, text=text
         )
         for event in stream:
             if isinstance(event, Done):
+                assert isinstance(event.result, Answer)
                 return event.result
         raise AssertionError(f"{type(self._pipeline).__name__}.stream ended without a Done event")
 
@@ -83,8 +123,14 @@ class Pipe:
         negative_prompt: str | None = None,
         image: str | None = None,
         text: str | None = None,
-    ) -> Iterator[Event]:
-        """The same as it happens: typed events, `Done` last. Closing the iterator cancels the request."""
+    ) -> Stream:
+        """The same as it happens: the events of `mmspec.types`, the last one a `Done` whose result is an `Answer`.
+
+        `TextGrown.chunk` is text; `PreviewReady.preview.pixels` is `[3, h, w]` float32 in [0, 1]; a `Scored` carries
+        the claims' probabilities in [0, 1]; `Pruned` and `Repaired` say why. A request that is none is refused at
+        once, as by a call; the rest is computed while you iterate. To stop early: `cancel()` from any thread, or
+        `close()` from the one that iterates.
+        """
         defaults = self._settings
         request = Request(
             prompt=prompt,
@@ -95,7 +141,38 @@ class Pipe:
             image=defaults.image if image is None else image,
             text=defaults.text if text is None else text,
         )
-        return self._pipeline.stream(request)
+        return Stream(self._recorded(request))
+
+    def _recorded(self, request: Request) -> Generator[Event, None, None]:
+        """The pipeline's events, with an `Answer` as their result."""
+        recorder, previews = TraceRecorder(), Previews()
+        events = self._pipeline.stream(request)
+        try:
+            for event in events:
+                recorder.record(event)
+                previews.handle(event)
+                if isinstance(event, Done):
+                    result = {item.name: getattr(event.result, item.name) for item in fields(Result)}
+                    event = Done(
+                        Answer(
+                            **result,
+                            trace=recorder.trace(),
+                            pictures=previews.pictures,
+                            provenance=self._provenance(request),
+                        )
+                    )
+                yield event
+        finally:
+            if isinstance(events, Generator):
+                events.close()
+
+    def _provenance(self, request: Request) -> Provenance:
+        """The configuration under which a run of its own would make the same."""
+        asked = asdict(request)
+        numbers = [
+            f"{key}={value}" for key, value in asked.items() if key not in LITERAL_KEYS and value != self.config[key]
+        ]
+        return Provenance(config={**self.config, **asked}, overrides=(*self._overrides, *numbers))
 
 
 def load(pipeline: str = "cogen", *, overrides: Sequence[str] = ()) -> Pipe:
@@ -105,14 +182,15 @@ def load(pipeline: str = "cogen", *, overrides: Sequence[str] = ()) -> Pipe:
     (`["policy=strict", "max_tokens=40"]`). Raises `InputError` for an unknown key, option or value, and
     `WeightsError` where a model cannot be had.
     """
-    config = plain(compose([f"pipeline={pipeline}", *overrides]))
+    together = [f"pipeline={pipeline}", *overrides]
+    config = plain(compose(together))
     settings = settings_of(config)
     built = build(config["pipeline"], on_loaded=lambda _: None)
     if isinstance(built, Job):
         raise InputError(
             f"pipeline={pipeline} answers no prompt: run it with `python -m mmspec.run pipeline={pipeline}`"
         )
-    return Pipe(built, config=config, settings=settings)
+    return Pipe(built, config=config, settings=settings, overrides=together)
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:

@@ -4,11 +4,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import mmspec
+from mmspec.answer import Answer
 from mmspec.api import Pipe, build
 from mmspec.configuration import UsageError, settings_of
 from mmspec.errors import InputError, WeightsError
+from mmspec.pipeline import Pipeline
+from mmspec.rerun import read_stored, with_overrides
 from mmspec.types import Done, Loaded, TextGrown
 
 _ECHO = {
@@ -95,3 +99,94 @@ def test_missing_weights_come_through_as_they_were_raised(tmp_path: Path) -> Non
     """The configuration library does not wrap what a constructor says."""
     with pytest.raises(WeightsError, match="no model at"):
         mmspec.load("text", overrides=[f"lm.target_model_path={tmp_path}/nowhere"])
+
+
+_TINY = [
+    "lm=tiny",
+    "drafter=tiny",
+    "tree=tiny",
+    "diffusion=tiny",
+    "verifier=tiny",
+    "max_tokens=8",
+    "pipeline.num_branches=2",
+    "pipeline.num_drafts=1",
+]
+
+
+@pytest.fixture(scope="module")
+def cogen() -> Pipe:
+    """Co-generation with the tiny models."""
+    return mmspec.load("cogen", overrides=_TINY)
+
+
+def test_one_pipe_answers_several_threads_as_it_answers_one(cogen: Pipe) -> None:
+    """Texts, pixels and trees are those of the same calls one after the other."""
+    prompts = [f"a red car in street {k}" for k in range(3)]
+    alone = {prompt: cogen(prompt, seed=k) for k, prompt in enumerate(prompts)}
+    together: dict[str, Answer] = {}
+    threads = [
+        threading.Thread(target=lambda p=prompt, k=k: together.__setitem__(p, cogen(p, seed=k)))
+        for k, prompt in enumerate(prompts)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for prompt, expected in alone.items():
+        found = together[prompt]
+        assert found.request.prompt == prompt
+        assert found.text == expected.text
+        assert found.image is not None and expected.image is not None
+        assert found.image.tobytes() == expected.image.tobytes()
+        assert [branch.text for branch in found.tree] == [branch.text for branch in expected.tree]
+        assert found.trace["branches"] == expected.trace["branches"]
+
+
+def test_saved_answer_runs_again_to_the_same_pixels(cogen: Pipe, tmp_path: Path) -> None:
+    """What the call said is in the saved configuration; an earlier folder is left alone."""
+    answer = cogen("a red car", seed=11)
+    folder = answer.save(tmp_path / "street")
+    assert folder == tmp_path / "street"
+    assert answer.save(tmp_path / "street") == tmp_path / "street-2"
+    assert (folder / "report.html").read_text(encoding="utf-8") == answer.report()
+    stored = read_stored(folder)
+    assert stored.config["seed"] == 11 and stored.config["prompt"] == "a red car"
+    assert "seed=11" in stored.overrides and "lm=tiny" in stored.overrides
+    config, _ = with_overrides(stored, [])
+    pipeline = build(config["pipeline"], on_loaded=lambda _: None)
+    assert isinstance(pipeline, Pipeline)
+    again = pipeline(settings_of(config).request())
+    with Image.open(folder / "image.png") as picture:
+        assert again.image is not None and picture.tobytes() == again.image.tobytes()
+
+
+def test_answer_shows_itself_in_a_notebook(pipe: Pipe) -> None:
+    """Text, picture and verdict; what the prompt holds stays words."""
+    card = pipe("<script>alert(1)</script> & co", n=6)._repr_html_()
+    assert "echo: &lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in card
+    assert "<script" not in card
+    assert card.count("<img") == 4 and "and 2 more pairs" in card
+    assert "Verified" in card
+    assert len(card) < 100_000
+
+
+def test_cancel_from_another_thread_ends_the_stream(cogen: Pipe) -> None:
+    """It ends without a result, and no thread of the request goes on; the pipe answers the next call."""
+    before = threading.active_count()
+    stream = cogen.stream("a red car")
+    seen = [next(stream)]
+    canceller = threading.Thread(target=stream.cancel)
+    canceller.start()
+    canceller.join()
+    seen += list(stream)
+    assert not any(isinstance(event, Done) for event in seen)
+    assert threading.active_count() <= before
+    assert cogen("a red car").text
+
+
+def test_closed_stream_is_over(pipe: Pipe) -> None:
+    """From the iterating thread."""
+    stream = pipe.stream("street")
+    next(stream)
+    stream.close()
+    assert list(stream) == []

@@ -29,7 +29,8 @@ _MAY_IMPORT = {
     "image": {"weights", "embedded"},
     "verify": {"weights"},
     "cogen": {"text", "image", "verify"},
-    "report": {"cogen"},
+    "report": {"cogen", "configuration"},
+    "answer": {"report"},
     "configuration": set(),
 }
 _ADAPTERS = {"weights", "text", "image", "verify", "embedded"}

@@ -4,9 +4,19 @@ Knows events, results and the trace; knows no model. A sink never changes a run.
 """
 
 from mmspec.report.folder import JobFolder, ResultFolder, folder_name
-from mmspec.report.previews import Previews
+from mmspec.report.previews import Pictures, Previews
 from mmspec.report.provenance import Provenance
 from mmspec.report.sink import Sink
 from mmspec.report.terminal import Terminal, terminal
 
-__all__ = ["JobFolder", "Previews", "Provenance", "ResultFolder", "Sink", "Terminal", "folder_name", "terminal"]
+__all__ = [
+    "JobFolder",
+    "Pictures",
+    "Previews",
+    "Provenance",
+    "ResultFolder",
+    "Sink",
+    "Terminal",
+    "folder_name",
+    "terminal",
+]

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import yaml
-from PIL import Image
 
 from mmspec.errors import OutputError
 from mmspec.report.png import png_info
+from mmspec.report.previews import Pictures
 from mmspec.report.provenance import Provenance
 from mmspec.report.sheet import contact_sheet
 from mmspec.types import Result
@@ -60,7 +60,7 @@ class ResultFolder:
         result: Result,
         *,
         trace: Mapping[str, Any],
-        pictures: Mapping[tuple[str, int], Image.Image],
+        pictures: Pictures,
         provenance: Provenance,
         metadata: bool,
     ) -> Path:

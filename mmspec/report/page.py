@@ -13,20 +13,19 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
+from mmspec.report.previews import Pictures
 from mmspec.report.provenance import Provenance
 from mmspec.report.strip import time_strip
 from mmspec.report.thumbnail import data_uri, shaded
 
-__all__ = ["Pictures", "report_page"]
-
-Pictures = Mapping[tuple[str, int], Image.Image]
-"""The drafts' last previews by branch id and draft index."""
+__all__ = ["report_card", "report_page"]
 
 _FULL_PIXELS, _FULL_PIXELS_OF_MANY = 768, 320
 _MANY_PAIRS = 6
 _THUMB_PIXELS, _THUMB_PIXELS_OF_MANY = 176, 96
 _MANY_DRAFTS = 100
 _WHERE_PIXELS = 96
+_CARD_PIXELS, _MAX_CARD_PAIRS = 256, 4
 _LONG_PROMPT = 140  # characters
 _SEVERITY = ("unjudged", "held", "unsure", "failed")
 
@@ -38,9 +37,8 @@ def report_page(
 ) -> str:
     """The page as HTML. `images` are the pairs' RGB pictures, in the order of the trace's pairs."""
     request, metrics = trace["request"], trace["metrics"]
-    pairs = [
-        _pair(pair, image, many=len(images) > _MANY_PAIRS) for pair, image in zip(trace["pairs"], images, strict=True)
-    ]
+    side = _FULL_PIXELS_OF_MANY if len(images) > _MANY_PAIRS else _FULL_PIXELS
+    pairs = [_pair(pair, image, side=side) for pair, image in zip(trace["pairs"], images, strict=True)]
     return _template("report.html").render(
         title=f"mmspec: {' '.join(_topic(request).split())[:80]}",
         request=request,
@@ -60,6 +58,12 @@ def report_page(
     )
 
 
+def report_card(trace: Mapping[str, Any], *, images: Sequence[Image.Image | None]) -> str:
+    """The best pairs as a piece of HTML for a notebook: text, picture, verdict, and the claims that do not hold."""
+    pairs = [_pair(pair, image, side=_CARD_PIXELS) for pair, image in zip(trace["pairs"], images, strict=True)]
+    return _template("card.html").render(pairs=pairs[:_MAX_CARD_PAIRS], num_left=max(0, len(pairs) - _MAX_CARD_PAIRS))
+
+
 @functools.cache
 def _template(name: str) -> Any:
     return Environment(
@@ -75,7 +79,7 @@ def _topic(request: Mapping[str, Any]) -> str:
     return request["prompt"] or request["text"] or request["image"]
 
 
-def _pair(pair: Mapping[str, Any], image: Image.Image | None, *, many: bool) -> Plain:
+def _pair(pair: Mapping[str, Any], image: Image.Image | None, *, side: int) -> Plain:
     claims = [_claim(claim, image) for claim in pair["claims"]]
     text = pair["text"].strip()
     own = "given" if any(claim["source"] == "given" for claim in claims) else "text"
@@ -83,7 +87,7 @@ def _pair(pair: Mapping[str, Any], image: Image.Image | None, *, many: bool) -> 
     return {
         "text": text,
         "pieces": _pieces(pair["text"], claims, source=own),
-        "picture": image and data_uri(image, side=_FULL_PIXELS_OF_MANY if many else _FULL_PIXELS),
+        "picture": image and data_uri(image, side=side),
         "width": image and image.width,
         "height": image and image.height,
         "alt": f"The picture made beside the text: {text}" if text else "The picture",

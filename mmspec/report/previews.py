@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,9 @@ from mmspec.types import Event, PreviewReady
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Pictures = Mapping[tuple[str, int], Image.Image]
+"""The drafts' last previews, RGB, by branch id and draft index."""
 
 
 class Previews(Sink):

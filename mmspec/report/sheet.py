@@ -6,6 +6,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageOps
 
+from mmspec.report.previews import Pictures
+
 _TILE = 160
 _HEADER, _CAPTION, _GAP = 32, 64, 8
 _ROW = _HEADER + _TILE + _CAPTION + _GAP
@@ -15,7 +17,7 @@ _PAPER, _INK, _MUTED = (250, 250, 248), (25, 25, 28), (125, 125, 130)
 _RED, _GREEN = (200, 40, 40), (30, 140, 70)
 
 
-def contact_sheet(trace: Mapping[str, Any], pictures: Mapping[tuple[str, int], Image.Image]) -> Image.Image | None:
+def contact_sheet(trace: Mapping[str, Any], pictures: Pictures) -> Image.Image | None:
     """One row per branch in order of birth, its text above its drafts; None where no draft has a picture.
 
     `pictures` are the last previews by branch id and draft index. A green frame marks a finished draft of
