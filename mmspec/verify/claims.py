@@ -27,6 +27,7 @@ from mmspec.verify.words import (
     POSSESSIVES,
     PREPOSITIONS,
     RESUMING,
+    ROOM,
     STOPS,
     VERBS_TOO,
 )
@@ -210,6 +211,8 @@ def _figurative(words: list[_Word], match: _Match) -> bool:
     two_before = texts[match.head - 2] if match.head > 1 else ""
     word = texts[match.last - 1]
     after = texts[match.last] if match.last < len(texts) else ""
+    if match.last - match.first == 1 and word in ROOM and before in DETERMINERS | POSSESSIVES:
+        return True
     if match.entry.kind is ClaimKind.PROP:
         if before == "like" or (before in DETERMINERS and two_before in ("like", "as")):
             return True

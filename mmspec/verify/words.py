@@ -61,8 +61,10 @@ FUNCTION_WORDS = (
     | frozenset(["in", "on", "at", "of", "by", "for", "from", "into", "over", "under", "above", "below", "near", "beside", "behind", "between", "through", "with", "as", "or", "is", "are", "was", "were", "be", "been", "has", "have", "had", "like", "than", "if", "so", "very", "there", "here", "where", "when", "what", "which", "how", "do", "does", "did"])
 )  # fmt: skip
 VERBS_TOO = frozenset(["bear", "duck", "bow", "ring", "train", "book", "fish", "key", "rock", "fire", "ship", "boot", "anchor", "hammer", "drum", "crown", "shield", "mirror", "tower", "bat", "candle", "gear", "truck", "bomb", "coat", "heart", "camera", "balloon", "statue", "tank", "cannon", "canoe", "ghost", "fox", "wolf", "dog", "magnet"])  # fmt: skip
+ROOM = frozenset({"space"})
+"""Words that mean a place on their own ("in space") and mere room after a determiner ("a dark space")."""
 BODY = frozenset({"eye", "heart", "brain", "skull", "chest", "crown", "blade", "shades"})
-ABSTRACT = frozenset({"city", "space", "heart", "eye", "crown", "fire", "storm", "fog", "sea", "ring", "key", "mirror", "cloud", "dawn",
+ABSTRACT = frozenset({"city", "space", "bow", "heart", "eye", "crown", "fire", "storm", "fog", "sea", "ring", "key", "mirror", "cloud", "dawn",
                        "night", "ocean", "desert", "rain", "mist", "haze", "ghost", "bomb", "gem", "train", "jewel", "king", "mountain",
                        "clock", "brain", "lightning", "coat", "twilight", "sunset", "morning", "flames", "phantom"})  # fmt: skip
 """Words of which "X of ..." is a figure of speech: "the heart of the city", "a storm of words"."""

@@ -57,6 +57,8 @@ def test_claims_are_read(text: str, expected: list[str]) -> None:
         ("She roars like a lion.", []),
         ("I bear no grudge; to train is hard", []),
         ("the heart of the matter", []),
+        ("it fills the space, a dark space", []),
+        ("a woman on the bow of the boat over there", []),
         ("his heart, her eyes, the golem's brain", []),
         ("his mechanical eye", ["a mechanical eye"]),
         ("keep an eye out", []),
