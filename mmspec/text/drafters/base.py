@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from typing_extensions import override
 
+from mmspec.errors import InputError
 from mmspec.text.growth import Growth
 from mmspec.text.sampling import Acceptance, Processors
 from mmspec.text.tree import merge, prune, root_only
@@ -132,6 +133,45 @@ class MixedDrafter(Drafter):
             tree = merge([draft.tree for draft in own])
             drafts.append(Draft(bounded(tree, request.max_nodes), tuple(draft.state for draft in own)))
         return drafts
+
+
+class FittingDrafter(Drafter):
+    """The first of several drafters that fits the target: one that was trained for it, else one that needs nothing."""
+
+    def __init__(self, *, drafters: Sequence[Drafter]) -> None:
+        self._drafters = tuple(drafters)
+        self._chosen: Drafter | None = None
+
+    @property
+    def chosen(self) -> Drafter:
+        """The one that fits; known once it has met the target."""
+        assert self._chosen is not None, "bind comes first"
+        return self._chosen
+
+    @override
+    def bind(self, models: LanguageModels) -> None:
+        reasons = []
+        for drafter in self._drafters:
+            try:
+                drafter.bind(models)
+            except InputError as error:
+                reasons.append(str(error))
+                continue
+            self._chosen = drafter
+            return
+        raise InputError(f"no drafter fits the target: {'; '.join(reasons)}")
+
+    @override
+    def start(self, ids: Sequence[int], hidden: Tensor) -> Any:
+        return self.chosen.start(ids, hidden)
+
+    @override
+    def observe(self, state: Any, token_ids: Sequence[int], hidden: Tensor) -> Any:
+        return self.chosen.observe(state, token_ids, hidden)
+
+    @override
+    def propose(self, requests: Sequence[DraftRequest], growth: Growth) -> list[Draft]:
+        return self.chosen.propose(requests, growth)
 
 
 def bounded(tree: TokenTree, max_nodes: int) -> TokenTree:
