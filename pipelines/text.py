@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Text(Pipeline):
     """Streams the texts, all of them verified in the same target passes."""
 
-    def __init__(self, *, text: TextDecoder, copy: Copy, chunk_tokens: int) -> None:
+    def __init__(self, *, text: TextDecoder, copy: Copy, chunk_passes: int) -> None:
         self._decoder = text
         self._copy = copy
-        self._chunk_tokens = chunk_tokens
+        self._chunk_passes = chunk_passes
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""
@@ -39,7 +39,9 @@ class Text(Pipeline):
         yield RoundStarted(0, tuple(ids))
         while any(text.finished is None for text in texts):
             before = texts
-            texts = self._decoder.extend(texts, max_new_tokens=self._chunk_tokens, until=None)
+            texts = self._decoder.extend(
+                texts, max_new_tokens=request.max_tokens, until=None, max_passes=self._chunk_passes
+            )
             for branch_id, old, new in zip(ids, before, texts, strict=True):
                 if new is not old:
                     yield TextGrown(branch_id, new.text[len(old.text) :], len(new.ids) - len(old.ids))

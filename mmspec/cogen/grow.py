@@ -29,8 +29,8 @@ __all__ = ["advance", "caption", "emphasis_of", "grow", "grow_drafts", "grow_tex
 MAX_CONDITION_WORDS = 24
 """About the longest caption that the embedded image model was trained on."""
 
-MAX_CHUNK_TOKENS = 8
-"""Longest piece of text between two updates of what a person sees."""
+MAX_PIECE_PASSES = 3
+"""Most target passes between two updates of what a person sees."""
 
 
 def plant(tree: BranchTree, parts: Parts, *, copy: Copy) -> None:
@@ -95,23 +95,25 @@ class _TextJob:
         self.grown = dict(self._before)
 
     def run(self) -> Iterator[Event]:
-        num_left = self._tree.budget.segment_tokens
+        limits = {i: len(state.ids) + self._tree.budget.segment_tokens for i, state in self.grown.items()}
         growing = list(self.grown)
-        while growing and num_left:
+        # One pass at first, so that there is something to read at once.
+        num_passes = 1
+        while growing:
             begun = {branch_id: self.grown[branch_id] for branch_id in growing}
-            # Small pieces at first, so that there is something to read at once.
-            num_tokens = min(num_left, MAX_CHUNK_TOKENS, max(1, *(len(state.ids) for state in begun.values())))
-            num_left -= num_tokens
-            self._extend(begun, num_tokens)
+            self._extend(begun, [limits[i] - len(state.ids) for i, state in begun.items()], num_passes)
+            num_passes = min(num_passes + 1, MAX_PIECE_PASSES)
             for branch_id, old in begun.items():
                 new = self.grown[branch_id]
                 yield TextGrown(branch_id, new.text[len(old.text) :], len(new.ids) - len(old.ids))
-                if new.finished or len(new.ids) - len(old.ids) < num_tokens or self._ended(branch_id):
+                if new.finished or len(new.ids) >= limits[branch_id] or self._ended(branch_id):
                     growing.remove(branch_id)
 
-    def _extend(self, states: Mapping[str, TextState], num_tokens: int) -> None:
+    def _extend(self, states: Mapping[str, TextState], max_new_tokens: list[int], num_passes: int) -> None:
         with stage("text decoding"), self._tree.clock.measure("text"):
-            extended = self._parts.text.extend(list(states.values()), max_new_tokens=num_tokens, until=self._until)
+            extended = self._parts.text.extend(
+                list(states.values()), max_new_tokens=max_new_tokens, until=self._until, max_passes=num_passes
+            )
         self.grown.update(zip(states, extended, strict=True))
         calls = [
             new.metrics.num_target_calls - old.metrics.num_target_calls
@@ -122,7 +124,7 @@ class _TextJob:
         self._tree.num_text_passes += sum(calls)
 
     def _ended(self, branch_id: str) -> bool:
-        """Whether the segment ended with the very last token of a piece, where its length does not tell."""
+        """Whether the segment ended with the last token of a piece."""
         return self._until is not None and self.grown[branch_id].text.rstrip("\"'”’) \n").endswith(
             tuple(self._until.marks)
         )

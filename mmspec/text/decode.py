@@ -112,14 +112,32 @@ class TextDecoder:
             metrics=replace(state.metrics, prefill_s=0.0),
         )
 
-    def extend(self, states: Sequence[TextState], *, max_new_tokens: int, until: SegmentEnd | None) -> list[TextState]:
-        """Every unfinished state, grown by one segment or `max_new_tokens`; all in the same target passes."""
-        if max_new_tokens < 1:
-            raise InputError(f"max_new_tokens={max_new_tokens} is too small: expected at least 1")
+    def extend(
+        self,
+        states: Sequence[TextState],
+        *,
+        max_new_tokens: int | Sequence[int],
+        until: SegmentEnd | None,
+        max_passes: int | None = None,
+    ) -> list[TextState]:
+        """Every unfinished state, grown by one segment or `max_new_tokens`; all in the same target passes.
+
+        `max_new_tokens` is one limit for all or one for each; growth also stops after `max_passes` target passes.
+        """
+        limits = [max_new_tokens] * max(1, len(states)) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+        if min(limits, default=1) < 1 or (max_passes is not None and max_passes < 1):
+            raise InputError(
+                f"max_new_tokens={max_new_tokens} or max_passes={max_passes} is too small: expected at least 1"
+            )
         grown = list(states)
-        rules = [EndRule(self._end_ids, len(state.ids) + max_new_tokens, until, len(state.ids)) for state in states]
+        rules = [
+            EndRule(self._end_ids, len(state.ids) + limit, until, len(state.ids))
+            for state, limit in zip(states, limits, strict=False)
+        ]
         live = [place for place, state in enumerate(states) if state.finished is None]
-        while live:
+        num_passes = 0
+        while live and (max_passes is None or num_passes < max_passes):
+            num_passes += 1
             walks = self._round([grown[place] for place in live], [rules[place] for place in live])
             for place, step in zip(live, walks, strict=True):
                 grown[place] = step.state

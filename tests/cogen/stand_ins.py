@@ -56,7 +56,12 @@ class TextStandIn:
         return replace(state, seed=seed)
 
     def extend(
-        self, states: Sequence[TextStandInState], *, max_new_tokens: int, until: SegmentEnd | None
+        self,
+        states: Sequence[TextStandInState],
+        *,
+        max_new_tokens: Sequence[int],
+        until: SegmentEnd | None,
+        max_passes: int,
     ) -> list[TextStandInState]:
         self.calls.append(len(states))
         grown = [self._extended(state) for state in states]

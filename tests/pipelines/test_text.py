@@ -15,7 +15,7 @@ TINY = ["lm=tiny", "drafter=tiny", "tree=tiny"]
 
 def test_events_add_up_to_the_result() -> None:
     """Chunks concatenate to the texts, and their tokens add up to those of the result, whatever the chunk."""
-    pipe = mmspec.load("text", overrides=[*TINY, "pipeline.chunk_tokens=3"])
+    pipe = mmspec.load("text", overrides=[*TINY, "pipeline.chunk_passes=1"])
     events = list(pipe.stream("neon rain", seed=3, n=2, max_tokens=11))
     grown = [event for event in events if isinstance(event, TextGrown)]
     done = events[-1]
