@@ -102,6 +102,8 @@ def prune(tree: BranchTree, policy: PrunePolicy) -> Iterator[Event]:
     for i in policy.prune(rivals, round=tree.round - 1, keep=tree.request.n):
         reason = "; ".join(describe(fault) for fault in rivals[i].faults)
         tree.prune(branches[i].branch.id, reason)
+        if not any(fault.claim.asked for fault in rivals[i].faults):
+            tree.orphaned.append(branches[i].branch.id)
         yield Pruned(branches[i].branch.id, None, reason)
     num_kept = tree.request.n if tree.request.text else 1
     for growing in tree.live:

@@ -88,6 +88,7 @@ class BranchTree:
     """All branches of one request, in order of birth.
 
     `topic` is what the texts are about: the plain prompt, unless somebody sets another. `picture` is the given one.
+    `orphaned` are the branches that went this round for their text alone: their pictures are without fault.
     """
 
     def __init__(self, request: Request, budget: Budget, extractor: ClaimExtractor) -> None:
@@ -110,6 +111,7 @@ class BranchTree:
         self.repairs: list[str] = []
         self.num_pruned_drafts = 0
         self.pruned_drafts: list[Key] = []
+        self.orphaned: list[str] = []
         self.num_tokens = 0
         self.num_target_calls = 0
         self.num_text_passes = 0
@@ -184,9 +186,13 @@ class BranchTree:
 
     def child_id(self, parent_id: str) -> str:
         """The id of the next child: the parent's id and how many children it had, as in "0.1"."""
-        number = self._num_children.get(parent_id, 0)
-        self._num_children[parent_id] = number + 1
-        return f"{parent_id}.{number}"
+        child_id = self.next_child_id(parent_id)
+        self._num_children[parent_id] = self._num_children.get(parent_id, 0) + 1
+        return child_id
+
+    def next_child_id(self, parent_id: str) -> str:
+        """The id that `child_id` will give."""
+        return f"{parent_id}.{self._num_children.get(parent_id, 0)}"
 
     def seed(self, stream: str, branch_id: str, index: int = 0) -> int:
         """The seed of a branch's text ("text") or of its draft number `index` ("image")."""
@@ -199,12 +205,13 @@ class BranchTree:
         *,
         prefixes: Sequence[TextState],
         claims: Sequence[Claim],
-        emphasis: str | None = None,
+        emphasis: Sequence[str | None] = (),
         given: bool = False,
     ) -> None:
-        """A branch is born; all its drafts live, and all are told to show `emphasis`."""
+        """A branch is born; all its drafts live, and draft `k` is told to show `emphasis[k]`."""
         live = tuple(range(len(branch.drafts)))
-        told = (emphasis,) * len(live)
+        told = tuple(emphasis)
+        assert len(told) == len(live), "an emphasis, or None, for every draft"
         self._growing[branch.id] = Growing(
             branch, text, tuple(prefixes), tuple(claims), live=live, judged=(), emphasis=told, given=given
         )

@@ -75,6 +75,7 @@ def test_fork_begins_before_the_segment_that_is_at_fault() -> None:
     tree = planted(parts, "a robot")
     grown(tree, parts)
     list(prune(tree, Threshold(0.2)))
+    tree.orphaned.clear()  # nothing to take over
     grown(tree, parts)
     list(regrow(tree, parts, level=0.5))  # type: ignore[arg-type]  # stand-ins
     assert [growing.branch.id for growing in tree.live] == ["0", "0.0"]
@@ -128,3 +129,27 @@ def test_first_look_costs_one_step_of_one_draft() -> None:
     assert parts.images.batches == [1, 3]
     grown(tree, parts)
     assert parts.images.batches == [1, 3, 4]
+
+
+def test_wrong_sentence_costs_no_picture() -> None:
+    """Branch 0 goes for its text alone: the fork of branch 1 takes over both of its drafts, none is re-noised."""
+    parts = stand_in_parts(scripts={"0": ("It is at noon. ", "End. ")}, default_shows=["robot"])
+    tree = planted(parts, "a robot")
+    grown(tree, parts)
+    list(prune(tree, Threshold(0.2)))
+    assert tree.orphaned == ["0"]
+    list(regrow(tree, parts, level=0.5))  # type: ignore[arg-type]  # stand-ins
+    assert tree.orphaned == []
+    child = tree["1.0"].branch
+    assert [draft.seed for draft in child.drafts] == [draft.seed for draft in tree["0"].branch.drafts]
+    assert [tree.previews["1.0", k] for k in (0, 1)] == [tree.previews["0", k] for k in (0, 1)]
+
+
+def test_picture_at_fault_is_not_taken_over() -> None:
+    """Branch 0 misses what the prompt asks for: nobody wants its drafts."""
+    parts = stand_in_parts(shows={("0", 0): [], ("0", 1): []}, default_shows=["robot"])
+    tree = planted(parts, "a robot")
+    grown(tree, parts)
+    list(prune(tree, Threshold(0.2)))
+    assert tree["0"].branch.reason is not None
+    assert tree.orphaned == []
