@@ -147,6 +147,9 @@ def _roots(trace: Mapping[str, Any], pictures: Pictures) -> list[Plain]:
     side = _THUMB_PIXELS_OF_MANY if len(pictures) > _MANY_DRAFTS else _THUMB_PIXELS
     chosen = {pair["seed"] for pair in trace["pairs"]}
     nodes = {branch["id"]: _branch(branch, pictures, chosen=chosen, side=side) for branch in trace["branches"]}
+    for pair in trace["pairs"]:  # its claims are those of the finished text
+        if pair["branch"] in nodes and pair["text"]:
+            nodes[pair["branch"]]["pieces"] = _pieces(pair["text"], pair["claims"], source="text")
     roots: list[Plain] = []
     for node in nodes.values():
         siblings = nodes[node["parent"]]["children"] if node["parent"] in nodes else roots
@@ -177,7 +180,8 @@ def _draft(
     side: int,
 ) -> Plain:
     gone = draft["reason"] is not None or branch["state"] == "pruned"
-    failing = [_claim(claim, picture) for claim in draft["claims"] if claim["verdict"] == "failed"]
+    # Prompt and text may claim the same.
+    failing = {claim["phrase"]: claim for claim in draft["claims"] if claim["verdict"] == "failed"}.values()
     title = f"Draft {draft['index']} of branch {branch['id']}, step {draft['step']} of {draft['num_steps']}"
     return {
         **draft,
@@ -185,7 +189,7 @@ def _draft(
         "alt": f"{title}, pruned: {draft['reason'] or branch['reason'] or 'with its branch'}" if gone else title,
         "gone": gone,
         "chosen": not gone and draft["seed"] in chosen,
-        "failing": failing,
+        "failing": [_claim(claim, picture) for claim in failing],
         "num_judged": len(draft["claims"]),
         "num_held": sum(claim["verdict"] == "held" for claim in draft["claims"]),
     }
