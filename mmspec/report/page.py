@@ -146,6 +146,7 @@ def _roots(trace: Mapping[str, Any], pictures: Pictures) -> list[Plain]:
     """The branches, each with its `children`; a branch without a living parent in the trace is a root."""
     side = _THUMB_PIXELS_OF_MANY if len(pictures) > _MANY_DRAFTS else _THUMB_PIXELS
     chosen = {pair["seed"] for pair in trace["pairs"]}
+    pictures = {**_taken_over(trace, pictures), **pictures}
     nodes = {branch["id"]: _branch(branch, pictures, chosen=chosen, side=side) for branch in trace["branches"]}
     for pair in trace["pairs"]:  # its claims are those of the finished text
         if pair["branch"] in nodes and pair["text"]:
@@ -155,6 +156,21 @@ def _roots(trace: Mapping[str, Any], pictures: Pictures) -> list[Plain]:
         siblings = nodes[node["parent"]]["children"] if node["parent"] in nodes else roots
         siblings.append(node)
     return roots
+
+
+def _taken_over(trace: Mapping[str, Any], pictures: Pictures) -> dict[tuple[str, int], Image.Image]:
+    """Pictures of drafts that a fork took over and that were not advanced since: they are those of where they came from."""
+    drafts = [(branch["id"], draft) for branch in trace["branches"] for draft in branch["drafts"]]
+    seen = {
+        (draft["seed"], draft["step"]): pictures[branch_id, draft["index"]]
+        for branch_id, draft in drafts
+        if (branch_id, draft["index"]) in pictures
+    }
+    return {
+        (branch_id, draft["index"]): seen[draft["seed"], draft["step"]]
+        for branch_id, draft in drafts
+        if (draft["seed"], draft["step"]) in seen
+    }
 
 
 def _branch(branch: Mapping[str, Any], pictures: Pictures, *, chosen: set[int], side: int) -> Plain:

@@ -108,7 +108,7 @@ def test_words_of_a_failing_claim_are_marked_in_prompt_and_text(provenance: Prov
     pair = run.trace["pairs"][0] | {"claims": [claim, in_text]}
     page = _page(run, provenance, pairs=[pair])
     marks = [attributes for tag, attributes in page.elements if tag == "mark"]
-    assert [attributes["class"] for attributes in marks] == ["failed", "failed"]
+    assert [attributes["class"] for attributes in marks] == ["failed"] * 3  # in the tree too
     assert marks[0]["title"] == "red car: failed, 0.10, looks like blue car"
     assert "Not verified: 0 of 2 claims held, 2 failed" in page.words
 
@@ -210,3 +210,15 @@ def test_pages_of_many_drafts_stay_small(provenance: Provenance) -> None:
         provenance=provenance,
     )
     assert len(io.BytesIO(text.encode()).getvalue()) < _MAX_BYTES
+
+
+def test_fork_shows_the_drafts_that_it_took_over(provenance: Provenance) -> None:
+    """A fork without previews of its own has the picture of the draft with its seed, at its step."""
+    run = run_of(Request("street"))
+    first = run.trace["branches"][0]
+    fork = first | {"id": "0.0", "parent": "0"}
+    page = _page(run, provenance, branches=[*run.trace["branches"], fork])
+    assert "Draft 0 of branch 0.0, step 4 of 4" in [a["alt"] for tag, a in page.elements if tag == "img"]
+    advanced = fork | {"drafts": [fork["drafts"][0] | {"step": 3}]}
+    page = _page(run, provenance, branches=[*run.trace["branches"], advanced])
+    assert not [a for tag, a in page.elements if tag == "img" and "branch 0.0" in (a["alt"] or "")]
