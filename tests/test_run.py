@@ -59,7 +59,8 @@ def test_run_leaves_a_whole_result(command: Command, capsys: pytest.CaptureFixtu
     assert re.fullmatch(r"\d{8}-\d{6}-cyberpunk-rainy-street-7", folder.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert names == {
-        "image.png", "text.txt", "trace.json", "drafts.png", ".hydra/config.yaml", ".hydra/overrides.yaml"
+        "image.png", "text.txt", "trace.json", "drafts.png",
+        "report.html", ".hydra/config.yaml", ".hydra/overrides.yaml"
     }  # fmt: skip
     assert (folder / "text.txt").read_text(encoding="utf-8") == "echo: cyberpunk rainy street\n"
     trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
