@@ -41,6 +41,10 @@ class PlainLinear(Linear):
         return functional.linear(x, self._weight)
 
 
+MAX_ROWS = 32
+"""Rows of one bf16 product: above, the kernel adds in another order, and a text would depend on its neighbours."""
+
+
 class PackedLinear(Linear):
     """bf16, reordered once for oneDNN: an unpacked weight is reordered again in every product."""
 
@@ -49,10 +53,15 @@ class PackedLinear(Linear):
 
     @override
     def __call__(self, x: Tensor) -> Tensor:
+        if len(x) > MAX_ROWS:
+            return torch.cat([self(part) for part in x.split(MAX_ROWS)])
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
 
     @override
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        if len(x) > MAX_ROWS:
+            parts = zip(residual.split(MAX_ROWS), x.split(MAX_ROWS), strict=True)
+            return torch.cat([self.add_to(*part) for part in parts])
         return torch.ops.mkldnn._linear_pointwise(x, residual, self._weight, None, "add")
 
 

@@ -32,8 +32,8 @@ MAX_BEGINNINGS = 8
 """Beginnings of prompts that are kept, the ones used last: about 4 MB each for a 135M model and 170 tokens."""
 
 SLOT_BLOCK = 32
-"""Attention reads whole blocks of slots: below a block the bf16 kernel sums in another order, and a text
-would depend on the size of the trees beside it."""
+"""Attention reads whole blocks of slots, and of queries: below a block the bf16 kernel sums in another order, and a
+text would depend on the size of the trees beside it."""
 
 
 def rounded(num_slots: int) -> int:
@@ -217,11 +217,12 @@ class LlamaEngine(TextEngine):
         return committed
 
     def _mask(self, tree: TokenTree, length: int) -> Tensor:
-        """Additive `[1, 1, g * n, length + n rounded up]`, rows in the order (node, query of its head)."""
+        """Additive `[1, 1, g * n, length + n]`, both rounded up, rows in the order (node, query of its head)."""
         seen = torch.full((len(tree), rounded(length + len(tree))), -torch.inf, dtype=self._dtype)
         seen[:, :length] = 0.0
         seen[:, length : length + len(tree)].masked_fill_(ancestor_mask(tree), 0.0)
-        return seen.repeat_interleave(self._num_heads // self._num_kv_heads, dim=0)[None, None]
+        rows = seen.repeat_interleave(self._num_heads // self._num_kv_heads, dim=0)
+        return functional.pad(rows, (0, 0, 0, rounded(len(rows)) - len(rows)))[None, None]
 
     def _forward(self, tokens: Tensor, positions: Tensor, segments: Sequence[_Segment]) -> Tensor:
         """Normalised last hidden states `[m, d]`; keys and values are written behind every segment's length."""
@@ -263,10 +264,12 @@ class LlamaEngine(TextEngine):
             )
             return attended[0].transpose(0, 1).reshape(n, -1)
         grouped = q.view(n, h, -1, dim).transpose(0, 1).reshape(1, h, -1, dim)
+        num_rows = grouped.shape[2]
+        grouped = functional.pad(grouped, (0, 0, 0, rounded(num_rows) - num_rows))
         attended = functional.scaled_dot_product_attention(
             grouped, keys[None, :, : rounded(end)], values[None, :, : rounded(end)], attn_mask=segment.mask
         )
-        return attended.view(h, n, -1, dim).transpose(0, 1).reshape(n, -1)
+        return attended[0, :, :num_rows].reshape(h, n, -1, dim).transpose(0, 1).reshape(n, -1)
 
 
 @dataclass(frozen=True, eq=False)

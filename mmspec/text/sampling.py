@@ -187,8 +187,8 @@ class Greedy(Acceptance):
 class SharedNoise(Acceptance):
     """Target and draft race with the same noise: token = argmax of score + Gumbel noise of (seed, position).
 
-    The text is the one that plain sampling with this seed gives, whatever was drafted: proposals change its
-    speed only, so trees may be merged, pruned and re-ranked freely. Chance of agreement at a node with one
+    The text is the one that plain sampling with this seed gives, whatever was drafted (in bfloat16 but for near-ties:
+    a tree sums in another order than a chain): proposals change its speed only, so trees may be merged, pruned and re-ranked freely. Chance of agreement at a node with one
     child is at least (1 - tv) / (1 + tv), tv the total variation between draft and target
     (arXiv 2408.07978, theorem 1).
     """

@@ -93,10 +93,13 @@ def test_linear_is_close_to_the_exact_product(kind: type[Any]) -> None:
 def test_row_does_not_depend_on_other_rows(kind: type[Any]) -> None:
     """A row alone is bit-identical to the row among others, also beside a row of huge values."""
     source = generator(1, "test")
-    layer = kind(torch.randn(48, 64, generator=source))
-    x = torch.randn(8, 64, generator=source).bfloat16()
+    layer = kind(torch.randn(960, 576, generator=source))
+    x = torch.randn(80, 576, generator=source).bfloat16()
+    residual = torch.randn(80, 960, generator=source).bfloat16()
     x[7] *= 1000
-    assert torch.equal(layer(x)[:1], layer(x[:1]))
+    for number in (1, 5, 8, 17, 32, 33, 48, 64):
+        assert torch.equal(layer(x)[:number], layer(x[:number]))
+        assert torch.equal(layer.add_to(residual, x)[:number], layer.add_to(residual[:number], x[:number]))
 
 
 def test_other_architecture_is_refused() -> None:
