@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parent.parent
 
 @pytest.mark.slow
 def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
-    """Configuration, pipelines, data and notices travel in the wheel; the command line works from elsewhere."""
+    """Configuration, pipelines, templates, data and notices travel in the wheel; the command line works from elsewhere."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     subprocess.run([*build, str(tmp_path), str(_ROOT)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -32,6 +32,8 @@ def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
         f"{wheel.name.rpartition('-py3')[0]}.dist-info",
     }
     assert len(list(site.rglob("licenses/*"))) == 2
+    templates = {path.name for path in (site / "mmspec" / "report" / "templates").iterdir()}
+    assert templates == {"card.html", "report.css", "report.html"}
 
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "pipelines").mkdir(parents=True)
