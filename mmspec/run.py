@@ -126,6 +126,9 @@ def _run_hydra(started_s: float) -> int:
         if composed:
             raise
         raise UsageError(explain(error, sys.argv[1:])) from error
+    finally:
+        if not wants_traceback:
+            del os.environ["HYDRA_FULL_ERROR"]
     return max(codes, default=_OK)
 
 

@@ -17,7 +17,10 @@ def test_every_option_composes_and_fits_its_constructor(group: str, option: str)
     given = [f"{group}.{key}=x" for key, value in node.items() if value == "???"]
     config = plain(compose([f"{group}={option}", *given]))
     settings_of(config)
-    check_node(config[group], key=group)
+    chosen = config[group]
+    # An option is one part, or names several.
+    for key, part in {group: chosen}.items() if "_target_" in chosen else chosen.items():
+        check_node(part, key=key)
     kind_of(config["pipeline"])
 
 

@@ -17,7 +17,7 @@ import torch
 from mmspec.errors import InputError, ModelError
 from mmspec.text.types import TextMetrics
 
-__all__ = ["DraftPolicy", "Watch"]
+__all__ = ["DraftPolicy", "Watch", "acceptance"]
 
 T = TypeVar("T")
 
