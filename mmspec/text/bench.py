@@ -6,7 +6,6 @@ Knows how to time and what to report; a method is a function from prompts to num
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import statistics
@@ -102,7 +101,7 @@ def as_table(rows: Sequence[Row]) -> str:
     lines += [
         f"| {row.method} | {row.num_concurrent} | {row.tokens_per_s:.1f} ({row.lowest:.1f} to {row.highest:.1f}) "
         f"| {row.requests_per_s:.2f} | {row.tokens_per_s / rows[0].tokens_per_s:.2f} "
-        f"| {row.mean_accepted_length or math.nan:.2f} |"
+        f"| {f'{row.mean_accepted_length:.2f}' if row.mean_accepted_length else '-'} |"
         for row in rows
     ]
     return "\n".join(lines) + "\n"
