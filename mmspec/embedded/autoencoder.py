@@ -14,7 +14,9 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Autoencoder", "signed_from_bytes", "signed_from_unit", "unit_from_signed"]
+from mmspec.embedded.pixels import unit_from_signed
+
+__all__ = ["Autoencoder"]
 
 _SHRINK = 2  # the stem's unshuffling; the trunk halves twice more, so a latent cell sees 8x8 pixels
 _ENLARGE = 4  # the last shuffling: twice the stem's, because pictures come out at twice the size that went in
@@ -102,18 +104,3 @@ class Autoencoder(ModelMixin, ConfigMixin):
     def decode_unit(self, latents: Tensor) -> Tensor:
         """Pictures of latents in the range of `Preview`: `[n, c, h, w]` -> `[n, 3, 16h, 16w]` float32 in [0, 1]."""
         return unit_from_signed(self.decode(latents.to(self.dtype)).float())
-
-
-def unit_from_signed(pixels: Tensor) -> Tensor:
-    """[-1, 1] to [0, 1], clamped."""
-    return pixels.add(1).div(2).clamp(0, 1)
-
-
-def signed_from_unit(pixels: Tensor) -> Tensor:
-    """[0, 1] to [-1, 1]."""
-    return pixels.mul(2).sub(1)
-
-
-def signed_from_bytes(pixels: Tensor) -> Tensor:
-    """uint8 in [0, 255] to float32 in [-1, 1]."""
-    return pixels.float().div(127.5).sub(1)

@@ -9,12 +9,15 @@ Legend: `n` pictures, `c` latent channels, `h`/`w` height and width.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mmspec.embedded.text_encoder import PaddedText
-from mmspec.embedded.transformer import DiffusionTransformer
+
+if TYPE_CHECKING:
+    from mmspec.embedded.transformer import DiffusionTransformer
 
 __all__ = ["Guidance", "euler_sample", "guided_velocity", "noisy", "x0_of"]
 

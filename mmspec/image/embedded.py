@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from mmspec.embedded.autoencoder import signed_from_unit
 from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
-from mmspec.embedded.pipeline import EmbeddedModels, load_pipeline
+from mmspec.embedded.pixels import signed_from_unit
 from mmspec.embedded.rephrase import rephrased
 from mmspec.embedded.text_encoder import PaddedText, TextEncoder, TextFeatures, pad_features
 from mmspec.errors import InputError, ModelError
@@ -27,6 +27,9 @@ from mmspec.image.prompts import readable
 from mmspec.seeding import generator
 from mmspec.types import Emphasis, ImageDraft, Preview
 from mmspec.weights import resolve
+
+if TYPE_CHECKING:
+    from mmspec.embedded.pipeline import EmbeddedModels
 
 __all__ = ["EmbeddedDrafter"]
 
@@ -69,6 +72,8 @@ class EmbeddedDrafter(ImageDrafter):
         init_level: float,
         rephrase: bool,
     ) -> None:
+        from mmspec.embedded.pipeline import load_pipeline  # diffusers takes seconds to import, and text needs none
+
         self.num_steps, self.draft_steps = num_steps, draft_steps
         if dtype not in _DTYPES:
             raise InputError(f"dtype={dtype!r} is unknown: expected one of {', '.join(_DTYPES)}")

@@ -2,7 +2,8 @@
 
 import torch
 
-from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes, unit_from_signed
+from mmspec.embedded.autoencoder import Autoencoder
+from mmspec.embedded.pixels import signed_from_bytes, unit_from_signed
 
 
 def tiny() -> Autoencoder:

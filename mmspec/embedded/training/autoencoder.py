@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes, unit_from_signed
+from mmspec.embedded.autoencoder import Autoencoder
+from mmspec.embedded.pixels import signed_from_bytes, unit_from_signed
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.scenes import PaintedScenes

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
+from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.captions import phrases, plural, thing
 from mmspec.embedded.judge import Judge
+from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.scenes import Scene
 from mmspec.embedded.training.autoencoder import psnr
 from mmspec.embedded.training.previews import (

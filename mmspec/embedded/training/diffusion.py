@@ -18,8 +18,9 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
+from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.flow import Guidance, euler_sample, noisy
+from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.saving import save_pipeline
 from mmspec.embedded.text_encoder import PaddedText
 from mmspec.embedded.training.captions import EncodedCaptions

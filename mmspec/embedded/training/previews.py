@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmspec.embedded.autoencoder import Autoencoder, signed_from_bytes
+from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.flow import noisy
+from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.training.scenes import PaintedScenes, caption_at
 from mmspec.image.drafter import ImageDrafter
 from mmspec.seeding import derive, generator
