@@ -150,7 +150,7 @@ def agreement(head: DraftHead, examples: Sequence[Example], embeddings: Tensor, 
         num = len(hidden) - 1
         embedded = embeddings[example.ids[1:-1]].float()
         mask = causal(num).triu(1 - head.config.window)
-        predicted, _ = head(hidden[:-1], embedded, torch.arange(num), None, mask)
+        predicted = head(hidden[:-1], embedded, torch.arange(num), mask)
         choice = head.token_ids[head.logits(predicted, output_rows).argmax(-1)]
         first = max(0, example.num_context - 2)
         hits += int((choice == example.ids[2:])[first:].sum())

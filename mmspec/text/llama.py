@@ -132,7 +132,7 @@ class LlamaEngine(TextEngine):
         mlp_norm = weights[prefix + "post_attention_layernorm.weight"].float()
         q, k, v, out = (weights[f"{prefix}self_attn.{name}_proj.weight"].float() for name in "qkvo")
         gate, up, down = (weights[f"{prefix}mlp.{name}_proj.weight"].float() for name in ("gate", "up", "down"))
-        qkv = torch.cat([_interleave(q, self._head_dim), _interleave(k, self._head_dim), v])
+        qkv = torch.cat([interleave(q, self._head_dim), interleave(k, self._head_dim), v])
         return _Layer(kind(qkv * attention_norm), kind(out), kind(torch.cat([gate, up]) * mlp_norm), kind(down))
 
     @override
@@ -233,7 +233,7 @@ class LlamaEngine(TextEngine):
         norm_shape = (self.hidden_size,)
         for index, layer in enumerate(self._layers):
             qkv = layer.qkv(functional.rms_norm(x, norm_shape, None, self._eps)).view(-1, num_q + 2 * num_kv, dim)
-            # Pairs of a head are adjacent (see `_interleave`): rotation is one complex product.
+            # Pairs of a head are adjacent (see `interleave`): rotation is one complex product.
             turned = torch.view_as_complex(qkv[:, : num_q + num_kv].float().unflatten(2, (-1, 2))) * rotation
             q, k = torch.view_as_real(turned).flatten(2).to(self._dtype).split([num_q, num_kv], dim=1)
             v = qkv[:, num_q + num_kv :].to(self._dtype)
@@ -314,7 +314,7 @@ def _linear_kinds(dtype: torch.dtype, quantize: str) -> tuple[Callable[[Tensor],
     return kinds[quantize]
 
 
-def _interleave(weight: Tensor, head_dim: int) -> Tensor:
+def interleave(weight: Tensor, head_dim: int) -> Tensor:
     """Rows of each head reordered so that the two halves of a rotary pair are neighbours.
 
     Queries and keys are reordered alike, so their products stay the same.

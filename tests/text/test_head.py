@@ -11,10 +11,12 @@ import torch
 from mmspec.errors import InputError, WeightsError
 from mmspec.text.decode import TextDecoder
 from mmspec.text.distill import Text, TrainSettings, agreement, frequent_tokens, read, train_head
-from mmspec.text.drafters.base import NoDrafter
+from mmspec.text.drafters.base import DraftRequest, NoDrafter
 from mmspec.text.drafters.head import HeadDrafter
 from mmspec.text.drafters.head_model import DraftHead, HeadConfig, causal
+from mmspec.text.drafters.head_rows import HeadRows, Rows
 from mmspec.text.growth import ConfidentGrowth, FixedGrowth
+from mmspec.text.sampling import Processors, Rejection, SharedNoise
 from mmspec.text.types import SamplingParams
 
 CONFIG = HeadConfig(hidden_size=32, num_heads=4, intermediate_size=48, window=16)
@@ -49,15 +51,51 @@ def trained(language_models: Any, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_cached_rows_equal_rows_run_at_once() -> None:
-    """Running rows in two parts gives what one pass gives."""
+def test_ready_rows_are_those_of_training() -> None:
+    """In bf16 about what the module gives in float32, run at once or in two parts, beyond the window too."""
     head = DraftHead(CONFIG, torch.arange(5))
-    hidden, embedded = torch.randn(2, 7, 32)
-    whole, _ = head(hidden, embedded, torch.arange(7), None, causal(7))
-    first, cache = head(hidden[:4], embedded[:4], torch.arange(4), None, causal(4))
-    rest, cache = head(hidden[4:], embedded[4:], torch.arange(4, 7), cache, causal(7)[4:])
-    assert (len(cache), cache.num_rows, len(cache.last(3)), cache.last(3).num_rows) == (7, 7, 3, 7)
-    assert torch.allclose(whole, torch.cat([first, rest]), atol=1e-5)
+    for norm in (head.norm_token, head.norm_hidden, head.norm_attention, head.norm_mlp):
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    hidden, embedded = torch.randn(2, 24, 32)
+    whole = head(hidden, embedded, torch.arange(24), causal(24).triu(1 - CONFIG.window))
+    rows = HeadRows(head, torch.randn(5, 32))
+    stored, seen = rows.empty(1, 32), torch.zeros(1, 32, 32, dtype=torch.bool)
+    seen[0, :24, :24] = causal(24).triu(1 - CONFIG.window)
+
+    def run(start: int, end: int) -> torch.Tensor:
+        places, own = [0] * (end - start), list(range(start, end))
+        mask = torch.cat([seen[:, start:], seen[:, :start]], dim=1)
+        numbers = list(range(end - start))
+        return rows.run(hidden[start:end], embedded[start:end], Rows(places, numbers, own, own), stored, mask).float()
+
+    parts = torch.cat([run(0, 9), run(9, 24)])
+    assert torch.equal(parts, run(0, 24))
+    assert torch.allclose(whole, parts, atol=0.05, rtol=0.05)
+
+
+def test_drafts_do_not_depend_on_neighbours(trained: Path, language_models: Any) -> None:
+    """A tree and the q of its trials are the same bits alone and beside other texts, point masses or sampled."""
+    models = language_models("llama", engine="llama")
+    growth = FixedGrowth(tree_widths=[3, 2, 2], tree_budget=40)
+    drafter = HeadDrafter(head_path=str(trained))
+    drafter.bind(models)
+    for acceptance in (SharedNoise(5), Rejection(5)):
+        requests = []
+        for prompt in ("neon", "a lamp in the fog beside the harbour wall", "xy"):
+            ids = models.encode_prompt(prompt)
+            ((_, hidden),) = models.engine.prefill([ids])
+            state = drafter.observe(drafter.start(ids, hidden), [7], torch.randn(1, 32))
+            params = SamplingParams(temperature=0.8, top_p=0.9, frequency_penalty=0.3)
+            requests.append(DraftRequest((*ids, 7), len(ids), state, acceptance, Processors(params, end_ids=[]), 40, 3))
+        together = drafter.propose(requests, growth)
+        for request, draft in zip(requests, together, strict=True):
+            (alone,) = drafter.propose([request], growth)
+            assert (alone.tree.tokens, alone.tree.parents) == (draft.tree.tokens, draft.tree.parents)
+            assert alone.tree.log_confidence == draft.tree.log_confidence
+            assert len(alone.tree) > 6
+            for own, other in zip(alone.tree.trials, draft.tree.trials, strict=True):
+                for a, b in zip(own, other, strict=True):
+                    assert (a.q is None and b.q is None) or torch.equal(a.q, b.q)
 
 
 def test_trained_head_is_accepted_and_keeps_the_text(trained: Path, language_models: Any) -> None:

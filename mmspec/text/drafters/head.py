@@ -1,14 +1,15 @@
 """A draft head as a drafter: its cache follows the target's hidden states, its trees its own predictions.
 
 Row i of the head is the pair (target's hidden state at i, token i + 1) and predicts token i + 2. Rows of all
-requests run together, padded to one shape. Knows one target: the one that the head was trained for.
-Legend: `n` requests, `m` rows, `l` cached rows, `d` hidden size, `r` reduced vocabulary, `s` shortlist.
+requests run together. Knows one target: the one that the head was trained for. Legend: `n` requests, `m` rows, `k`
+rows of each, padded, `c` columns, `d` hidden size, `h` heads, `r` reduced vocabulary, `s` shortlist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +19,10 @@ from typing_extensions import override
 from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, Drafter, DraftRequest
 from mmspec.text.drafters.grow import Children, DrawLevel, Parents, draw_dense, grow_trees
-from mmspec.text.drafters.head_model import DraftHead, HeadCache, causal
+from mmspec.text.drafters.head_model import DraftHead
+from mmspec.text.drafters.head_rows import HeadRows, Rows
 from mmspec.text.growth import Growth
-from mmspec.text.linear import Int8Linear
+from mmspec.text.llama import rounded
 from mmspec.text.tree import root_only
 from mmspec.text.types import TokenTree, Trial
 
@@ -30,16 +32,21 @@ if TYPE_CHECKING:
 SHORTLIST = 64
 """Likeliest tokens of a node among which its children are chosen."""
 
-_NOWHERE = -(10**9)  # the position of a padded row: outside every window
-
 
 @dataclass(frozen=True, eq=False)
 class HeadState:
-    """Rows in the cache, and rows that wait for the next proposal: parts `[k, d]` of `hidden`, and `token_ids`."""
+    """Where a sequence stands: `kept` `[c, 2, h, head_dim]` are keys and values of its last rows, of which the last
+    `num_kept` were run, of `num_rows` in all; `x` `[d]` is what the last one predicted.
 
-    cache: HeadCache
+    Rows that wait for the next proposal: parts `[i, d]` of `hidden`, and `token_ids`.
+    """
+
+    kept: Tensor
+    num_kept: int
+    num_rows: int
     hidden: tuple[Tensor, ...]
     token_ids: tuple[int, ...]
+    x: Tensor | None
 
 
 class HeadDrafter(Drafter):
@@ -51,7 +58,7 @@ class HeadDrafter(Drafter):
         self.head = DraftHead.load(resolve(head_path))
         self.num_target = 0
         self._embeddings = torch.zeros(0)
-        self._output: Int8Linear | None = None
+        self._rows: HeadRows | None = None
 
     @override
     def bind(self, models: LanguageModels) -> None:
@@ -63,18 +70,27 @@ class HeadDrafter(Drafter):
             )
         self.num_target = engine.vocab_size
         self._embeddings = engine.embeddings()
-        self._output = Int8Linear(engine.output_weights()[self.head.token_ids])
+        self._rows = HeadRows(self.head, engine.output_weights()[self.head.token_ids])
+
+    @property
+    def rows(self) -> HeadRows:
+        """What runs the head; there once it has met the target."""
+        assert self._rows is not None, "bind comes first"
+        return self._rows
 
     @override
+    @torch.inference_mode()
     def start(self, ids: Sequence[int], hidden: Tensor) -> HeadState:
         # Rows that no later row can see are never run.
         num_skipped = max(0, len(hidden) - self.head.config.window)
-        empty = torch.zeros(self.head.config.num_heads, 0, self.head.config.hidden_size // self.head.config.num_heads)
-        return HeadState(HeadCache(empty, empty, num_skipped), (hidden[num_skipped:],), tuple(ids[1 + num_skipped :]))
+        (kept,) = self.rows.empty(1, rounded(self.head.config.window))
+        state = HeadState(kept, 0, num_skipped, (hidden[num_skipped:],), tuple(ids[1 + num_skipped :]), None)
+        # Here and not with the first proposal: forks of this text need not do it again.
+        return _Trunks(self, [state]).states[0] if len(hidden) else state
 
     @override
     def observe(self, state: Any, token_ids: Sequence[int], hidden: Tensor) -> HeadState:
-        return HeadState(state.cache, (*state.hidden, hidden), (*state.token_ids, *token_ids))
+        return replace(state, hidden=(*state.hidden, hidden), token_ids=(*state.token_ids, *token_ids))
 
     @override
     @torch.inference_mode()
@@ -89,8 +105,8 @@ class HeadDrafter(Drafter):
         quick = all(own.acceptance.deterministic and not own.processors.constrained for own in asked)
         draw = self._draw_shortlist(asked, trunks) if quick else self._draw_dense(asked, trunks)
         trees = grow_trees(asked, growth, source="head", draw=draw)
-        for place, tree, cache in zip(live, trees, trunks.caches, strict=True):
-            drafts[place] = Draft(tree, HeadState(cache, (), ()))
+        for place, tree, state in zip(live, trees, trunks.states, strict=True):
+            drafts[place] = Draft(tree, state)
         return drafts
 
     def _draw_shortlist(self, requests: Sequence[DraftRequest], trunks: _Trunks) -> DrawLevel:
@@ -98,7 +114,7 @@ class HeadDrafter(Drafter):
 
         def draw(depth: int, trees: Sequence[TokenTree], parents: Sequence[Parents]) -> list[list[Children]]:
             x = trunks.run(depth, trees, [[entry.node for entry, _ in own] for own in parents])
-            values, places = self.logits(x).topk(min(SHORTLIST, len(self.head.token_ids)))
+            values, places = self.rows.logits(x).topk(min(SHORTLIST, len(self.head.token_ids)))
             ids = self.head.token_ids[places]
             drawn: list[list[Children]] = []
             start = 0
@@ -126,114 +142,103 @@ class HeadDrafter(Drafter):
     def _draw_dense(self, requests: Sequence[DraftRequest], trunks: _Trunks) -> DrawLevel:
         """Children drawn from the whole vocabulary, where their distribution or a grammar matters."""
         first = self._scatter(trunks.run(0, [], [[0] for _ in requests]))
+        depths = count(1)
 
         def score(trees: Sequence[TokenTree], nodes: Sequence[Sequence[int]]) -> list[list[Tensor]]:
-            rows = iter(self._scatter(trunks.run(1, trees, nodes)))
+            rows = iter(self._scatter(trunks.run(next(depths), trees, nodes)))
             return [[next(rows) for _ in own] for own in nodes]
 
         return draw_dense(requests, source="head", first=first, score=score)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits `[m, r]` float32 over the head's own vocabulary."""
-        assert self._output is not None, "bind comes before propose"
-        return self._output(self.head.norm_out(x))
-
     def _scatter(self, x: Tensor) -> list[Tensor]:
         """Logits `[v]` over the target's vocabulary, -inf outside the head's."""
         scores = torch.full((len(x), self.num_target), -torch.inf)
-        return list(scores.index_copy(1, self.head.token_ids, self.logits(x)))
+        return list(scores.index_copy(1, self.head.token_ids, self.rows.logits(x)))
 
-    def embed(self, token_ids: Tensor) -> Tensor:
-        """Embeddings of tokens, float32."""
-        return self._embeddings[token_ids].float()
+    def embed(self, token_ids: Sequence[int]) -> Tensor:
+        """Embeddings `[m, d]` of tokens."""
+        return self._embeddings[torch.tensor(token_ids)]
 
 
 class _Trunks:
-    """Sequences while their trees grow: nodes that were run stay in a cache beside the texts' own.
+    """Sequences while their trees grow: nodes that were run stay in columns behind the texts' own.
 
-    Making it runs the rows that wait, so that `caches` are level with the texts.
+    Making it runs the rows that wait, so that the states it gives are level with the texts.
     """
 
     def __init__(self, drafter: HeadDrafter, states: Sequence[HeadState]) -> None:
-        self._drafter = drafter
+        self._drafter, self._rows = drafter, drafter.rows
         self._window = drafter.head.config.window
-        self.caches, last = self._catch_up(states)
-        self._x: list[dict[int, Tensor]] = [{0: x} for x in last]
-        self._trunk, self._trunk_positions = _padded(self.caches)
-        self._grown = HeadCache(self._trunk.keys[:, :, :0], self._trunk.values[:, :, :0], 0)
-        self._columns: list[dict[int, int]] = [{} for _ in states]
+        self._num_kept = rounded(self._window)
+        self._counts = [len(state.token_ids) for state in states]
+        self._first_kept = torch.tensor([self._num_kept - state.num_kept for state in states])[:, None, None]
+        self._num_rows = [state.num_rows + count for state, count in zip(states, self._counts, strict=True)]
+        # Places: rows of earlier rounds, right-aligned; the waiting rows; nodes of the tree.
+        self._num_trunk = self._num_kept + rounded(max(self._counts))
+        self._stored = self._rows.empty(len(states), self._num_trunk)
+        torch.stack([state.kept for state in states], out=self._stored[:, : self._num_kept])
+        self.states = self._catch_up(states)
+        self._x = torch.stack([state.x for state in self.states if state.x is not None])
+        self._row_of: list[dict[int, int]] = [{0: place} for place in range(len(states))]
+        self._columns: list[dict[int, list[int]]] = [{0: []} for _ in states]
+        self._num_nodes = [0] * len(states)
 
     def run(self, depth: int, trees: Sequence[TokenTree], nodes: Sequence[Sequence[int]]) -> Tensor:
-        """Predictions `[m, d]` after these nodes, tree by tree; their parents were run before."""
+        """Predictions `[m, d]` after these nodes, tree by tree; their parents were run at the depth above."""
         if depth == 0:
-            return torch.stack([x[0] for x, own in zip(self._x, nodes, strict=True) if own])
-        num_rows, before = max(map(len, nodes)), len(self._grown)
-        hidden = torch.zeros(len(nodes), num_rows, self._drafter.head.config.hidden_size)
-        token_ids = torch.zeros(len(nodes), num_rows, dtype=torch.int64)
-        positions = torch.zeros(len(nodes), num_rows, dtype=torch.int64)
-        seen = torch.zeros(len(nodes), num_rows, before + num_rows, dtype=torch.bool)
-        # A padded row sees itself, or its softmax would be over nothing.
-        seen[:, :, before:] = torch.eye(num_rows, dtype=torch.bool)
-        for place, (tree, own, columns) in enumerate(zip(trees, nodes, self._columns, strict=True)):
-            for row, node in enumerate(own):
-                columns[node] = before + row
-                hidden[place, row] = self._x[place][tree.parents[node]]
-                token_ids[place, row] = tree.tokens[node]
+            return self._x[[place for place, own in enumerate(nodes) if own]]
+        self._reserve(max(map(len, nodes)))
+        rows = Rows([], [], [], [])
+        parents, tokens, seen = [], [], []
+        num_rows = rounded(max(map(len, nodes)))
+        for place, (tree, own) in enumerate(zip(trees, nodes, strict=True)):
+            row_of = {}
+            for number, node in enumerate(own):
+                parent, column = tree.parents[node], self._num_trunk + self._num_nodes[place]
+                parents.append(self._row_of[place][parent])
+                path = [*self._columns[place][parent], column]
+                seen += [(place, number, each) for each in path[-self._window :]]
+                row_of[node], self._columns[place][node] = len(rows), path
+                self._num_nodes[place] += 1
                 # Depth 1 stands directly behind the text, whose last row is the root's.
-                positions[place, row] = self.caches[place].num_rows - 1 + tree.depths[node]
-                parent = tree.parents[node]
-                while parent > 0:
-                    seen[place, row, columns[parent]] = True
-                    parent = tree.parents[parent]
-        mask = torch.cat([self._visible(positions, self._trunk_positions), seen], dim=2)
-        keys = torch.cat([self._trunk.keys, self._grown.keys], dim=2)
-        values = torch.cat([self._trunk.values, self._grown.values], dim=2)
-        x, cache = self._drafter.head(
-            hidden, self._drafter.embed(token_ids), positions, HeadCache(keys, values, 0), mask
-        )
-        self._grown = cache.last(before + num_rows)
-        for place, own in enumerate(nodes):
-            self._x[place] |= dict(zip(own, x[place], strict=False))
-        return torch.cat([x[place, : len(own)] for place, own in enumerate(nodes)])
+                rows.add(place, number, column, self._num_rows[place] - 1 + depth)
+                tokens.append(tree.tokens[node])
+            self._row_of[place] = row_of
+        last = self._num_kept - 1 + torch.tensor(self._counts)[:, None, None]
+        mask = self._visible(last + depth, last).repeat(1, num_rows, 1)
+        mask[tuple(torch.tensor(seen).T)] = True
+        hidden, embedded = self._x[parents], self._drafter.embed(tokens)
+        self._x = self._rows.run(hidden, embedded, rows, self._stored, mask)
+        return self._x
 
-    def _catch_up(self, states: Sequence[HeadState]) -> tuple[list[HeadCache], list[Tensor]]:
-        """Runs the waiting rows: caches, and the last prediction `[d]` of every sequence."""
-        num_rows = max(len(state.token_ids) for state in states)
-        hidden = torch.zeros(len(states), num_rows, self._drafter.head.config.hidden_size)
-        token_ids = torch.zeros(len(states), num_rows, dtype=torch.int64)
-        for place, state in enumerate(states):
-            length = len(state.token_ids)
-            hidden[place, :length] = torch.cat(state.hidden).float()
-            token_ids[place, :length] = torch.tensor(state.token_ids)
-        starts = torch.tensor([state.cache.num_rows for state in states])
-        positions = starts[:, None] + torch.arange(num_rows)
-        cache, cached_positions = _padded([state.cache for state in states])
-        own = causal(num_rows).expand(len(states), -1, -1) & self._visible(positions, positions)
-        mask = torch.cat([self._visible(positions, cached_positions), own], dim=2)
-        x, ran = self._drafter.head(hidden, self._drafter.embed(token_ids), positions, cache, mask)
-        caches, last = [], []
-        for place, state in enumerate(states):
-            length, num_cached = len(state.token_ids), len(state.cache)
-            rows = slice(len(cache) - num_cached, len(cache) + length)
-            num_ever = state.cache.num_rows + length
-            caches.append(HeadCache(ran.keys[place, :, rows], ran.values[place, :, rows], num_ever).last(self._window))
-            last.append(x[place, length - 1])
-        return caches, last
+    def _reserve(self, num_nodes: int) -> None:
+        """Columns for more nodes of a tree."""
+        missing = self._num_trunk + max(self._num_nodes) + num_nodes - self._stored.shape[1]
+        if missing > 0:
+            self._stored = torch.cat([self._stored, self._rows.empty(len(self._stored), rounded(missing))], dim=1)
 
-    def _visible(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Which columns at positions `[n, l]` lie in the windows of rows at positions `[n, m]`: `[n, m, l]`."""
-        distance = rows[:, :, None] - columns[:, None]
-        return (distance >= 0) & (distance < self._window)
+    def _catch_up(self, states: Sequence[HeadState]) -> list[HeadState]:
+        """Runs the waiting rows: their sequences' new states."""
+        if not any(self._counts):
+            return list(states)
+        rows = Rows([], [], [], [])
+        for place, (state, num) in enumerate(zip(states, self._counts, strict=True)):
+            for number in range(num):
+                rows.add(place, number, self._num_kept + number, state.num_rows + number)
+        behind = self._num_kept + torch.arange(rounded(max(self._counts)))[None, :, None]
+        embedded = self._drafter.embed([token for state in states for token in state.token_ids])
+        hidden = torch.cat([part.bfloat16() for state in states for part in state.hidden])
+        x = self._rows.run(hidden, embedded, rows, self._stored, self._visible(behind, behind))
+        caught_up, end = [], 0
+        for place, (state, num) in enumerate(zip(states, self._counts, strict=True)):
+            end += num
+            kept = self._stored[place, num : num + self._num_kept].clone()
+            num_kept = min(state.num_kept + num, self._num_kept)
+            own = HeadState(kept, num_kept, state.num_rows + num, (), (), x[end - 1])
+            caught_up.append(own if num else state)
+        return caught_up
 
-
-def _padded(caches: Sequence[HeadCache]) -> tuple[HeadCache, Tensor]:
-    """Several caches as one `[n, h, l, head_dim]`, filled up in front, and the positions `[n, l]` of their rows."""
-    longest = max(map(len, caches))
-    positions = torch.full((len(caches), longest), _NOWHERE)
-    shape = (len(caches), caches[0].keys.shape[0], longest, caches[0].keys.shape[2])
-    keys, values = torch.zeros(shape), torch.zeros(shape)
-    for place, cache in enumerate(caches):
-        start = longest - len(cache)
-        keys[place, :, start:], values[place, :, start:] = cache.keys, cache.values
-        positions[place, start:] = torch.arange(cache.num_rows - len(cache), cache.num_rows)
-    return HeadCache(keys, values, 0), positions
+    def _visible(self, rows: Tensor, last: Tensor) -> Tensor:
+        """Which columns rows that stand at column `rows` see, up to `last`: bool `[n, k, c]`, all three broadcast."""
+        columns = torch.arange(self._stored.shape[1])
+        return (columns >= self._first_kept) & (columns > rows - self._window) & (columns <= last)

@@ -2,7 +2,8 @@
 
 Knows tensors only. Source: EAGLE, arXiv 2401.15077, section 3.2, with the reduced output vocabulary of
 EAGLE-3, arXiv 2503.01840. Embeddings and output rows are the target's own, so the file holds the layer
-alone. Legend: `m` rows, `l` cached rows, `d` hidden size, `h` heads, `r` reduced vocabulary.
+alone. What proposes with a trained head is `head_rows`. Legend: `m` rows, `d` hidden size, `h` heads, `r` reduced
+vocabulary.
 """
 
 from __future__ import annotations
@@ -36,24 +37,6 @@ class HeadConfig:
             raise InputError(f"window={self.window} is too small: a row sees itself at least")
 
 
-@dataclass(frozen=True, eq=False)
-class HeadCache:
-    """Keys and values `[..., h, l, head_dim]` of the last rows; `num_rows` counts all that there ever were."""
-
-    keys: Tensor
-    values: Tensor
-    num_rows: int
-
-    def __len__(self) -> int:
-        return self.keys.shape[-2]
-
-    def last(self, num_rows: int) -> HeadCache:
-        """The cache with its last rows alone."""
-        if len(self) <= num_rows:
-            return self
-        return HeadCache(self.keys[..., -num_rows:, :], self.values[..., -num_rows:, :], self.num_rows)
-
-
 class DraftHead(nn.Module):
     """Predicts the target's next hidden state, and from it the next token.
 
@@ -73,22 +56,15 @@ class DraftHead(nn.Module):
         self.qkv, self.out = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
         self.gate_up, self.down = nn.Linear(d, 2 * wide, bias=False), nn.Linear(wide, d, bias=False)
 
-    def forward(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor, cache: HeadCache | None, mask: Tensor
-    ) -> tuple[Tensor, HeadCache]:
-        """The next hidden states `[..., m, d]`, and the cache with these rows appended.
+    def forward(self, hidden: Tensor, embedded: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """The next hidden states `[..., m, d]`.
 
         `hidden` `[..., m, d]` are the target's, or predicted, at the place before each token; `embedded` of
-        the same shape are the tokens' embeddings; `positions` `[..., m]` int; `mask` `[..., m, l + m]` bool says
+        the same shape are the tokens' embeddings; `positions` `[..., m]` int; `mask` `[..., m, m]` bool says
         who sees whom.
         """
         x, q, k, v = self._project(hidden, embedded, positions)
-        num_rows = k.shape[-2]
-        if cache is not None:
-            k, v = torch.cat([cache.keys, k], dim=-2), torch.cat([cache.values, v], dim=-2)
-            num_rows += cache.num_rows
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.unsqueeze(-3))
-        return self._mix(x, attended), HeadCache(k, v, num_rows)
+        return self._mix(x, functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.unsqueeze(-3)))
 
     def unroll(self, hidden: Tensor, embedded: Tensor, num_depths: int) -> list[Tensor]:
         """Predictions `[n, m, d]` at every depth of a tree, of all rows at once, for training.
