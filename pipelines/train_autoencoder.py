@@ -42,6 +42,7 @@ class TrainAutoencoder(Job):
         held_out_seed: int,
         latent_channels: int,
         channels: list[int],
+        fine_channels: int,
         batch_size: int,
         learning_rate: float,
         latent_noise: float,
@@ -53,7 +54,11 @@ class TrainAutoencoder(Job):
         self._start_from = start_from
         self._sets = {"scenes": (scenes_seed, num_scenes), "scenes_held_out": (held_out_seed, num_held_out)}
         self._num_workers = num_workers
-        self._model: dict[str, Any] = {"latent_channels": latent_channels, "channels": tuple(channels)}
+        self._model: dict[str, Any] = {
+            "latent_channels": latent_channels,
+            "channels": tuple(channels),
+            "fine_channels": fine_channels,
+        }
         self._training: dict[str, Any] = {
             "batch_size": batch_size,
             "learning_rate": learning_rate,
@@ -71,11 +76,9 @@ class TrainAutoencoder(Job):
             for name, (seed, length) in self._sets.items()
         )
         torch.manual_seed(self._training["seed"])  # initial weights
+        model = Autoencoder(**self._model)
         if self._start_from:
-            model = load_pipeline(resolve(self._start_from), dtype=torch.float32).vae.train()
-            model.freeze_encoder()
-        else:
-            model = Autoencoder(**self._model)
+            model.freeze_encoder(load_pipeline(resolve(self._start_from), dtype=torch.float32).vae)
         task = AutoencoderTask(
             model,
             pictures=pictures,

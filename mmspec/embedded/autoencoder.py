@@ -13,13 +13,31 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from mmspec.embedded.pixels import unit_from_signed
+from mmspec.errors import ModelError
 
 __all__ = ["Autoencoder"]
 
 _SHRINK = 2  # the stem's unshuffling; the trunk halves twice more, so a latent cell sees 8x8 pixels
 _ENLARGE = 4  # the last shuffling: twice the stem's, because pictures come out at twice the size that went in
+
+
+def _coarse_end(channels: int) -> list[nn.Module]:
+    """Pictures from features at a quarter of their size, in one shuffling."""
+    return [nn.Conv2d(channels, 3 * _ENLARGE**2, 3, padding=1), nn.PixelShuffle(_ENLARGE)]
+
+
+def _fine_end(channels: int, fine_channels: int) -> list[nn.Module]:
+    """Pictures from features at a quarter of their size, in two shufflings: neighbouring pixels know of each other."""
+    return [
+        nn.Conv2d(channels, fine_channels * 4, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.ReLU(),
+        nn.Conv2d(fine_channels, 3 * (_ENLARGE // 2) ** 2, 3, padding=1),
+        nn.PixelShuffle(_ENLARGE // 2),
+    ]
 
 
 class _Residual(nn.Module):
@@ -44,10 +62,13 @@ class Autoencoder(ModelMixin, ConfigMixin):
     """Convolutional autoencoder whose decoder draws twice the size that its encoder reads.
 
     `channels` are the widths at a half, a quarter and an eighth of the encoder's size; each is divisible by 8.
+    `fine_channels` is the decoder's width at the encoder's own size; at 0 the decoder has no layer there.
     """
 
     @register_to_config  # type: ignore[untyped-decorator]  # diffusers ships no types
-    def __init__(self, latent_channels: int = 16, channels: tuple[int, int, int] = (48, 96, 192)) -> None:
+    def __init__(
+        self, latent_channels: int = 16, channels: tuple[int, int, int] = (48, 96, 192), fine_channels: int = 0
+    ) -> None:
         super().__init__()
         a, b, c = channels
         self.encoder = nn.Sequential(
@@ -77,9 +98,9 @@ class Autoencoder(ModelMixin, ConfigMixin):
             _Residual(a),
             nn.GroupNorm(8, a),
             nn.ReLU(),
-            nn.Conv2d(a, 3 * _ENLARGE**2, 3, padding=1),
-            nn.PixelShuffle(_ENLARGE),
+            *(_fine_end(a, fine_channels) if fine_channels else _coarse_end(a)),
         )
+        self._frozen = False
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Latents of pictures.
@@ -95,10 +116,31 @@ class Autoencoder(ModelMixin, ConfigMixin):
         pixels: Tensor = self.decoder(latents)
         return pixels
 
-    def freeze_encoder(self) -> None:
-        """Keep the meaning of latents from now on: only the decoder is trained further."""
+    def freeze_encoder(self, model: Autoencoder) -> None:
+        """Keep the meaning of `model`'s latents: its encoder is taken over, and only the decoder is trained further.
+
+        The decoder begins with those of `model`'s layers that fit. Raises `ModelError` where the encoder does not.
+        """
+        own = self.state_dict()
+        fitting = {
+            name: value for name, value in model.state_dict().items() if name in own and own[name].shape == value.shape
+        }
+        if missing := [name for name in own if not name.startswith("decoder.") and name not in fitting]:
+            raise ModelError(
+                f"the encoder to keep has another shape ({missing[0]}): expected the same channels and latent channels"
+            )
+        self.load_state_dict(fitting, strict=False)
         self.encoder.requires_grad_(False)
-        self.norm.momentum = 0.0
+        self._frozen = True
+        self.train(self.training)
+
+    @override
+    def train(self, mode: bool = True) -> Autoencoder:
+        """See `torch`; a frozen encoder keeps its statistics."""
+        super().train(mode)
+        if self._frozen:
+            self.norm.eval()
+        return self
 
     @torch.no_grad()
     def decode_unit(self, latents: Tensor) -> Tensor:

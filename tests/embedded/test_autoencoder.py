@@ -1,9 +1,11 @@
 """Shapes, ranges and latents of the autoencoder, tiny and random."""
 
+import pytest
 import torch
 
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.pixels import signed_from_bytes, unit_from_signed
+from mmspec.errors import ModelError
 
 
 def tiny() -> Autoencoder:
@@ -18,6 +20,8 @@ def test_pictures_come_back_at_twice_the_size() -> None:
     latents = model.encode(torch.zeros(2, 3, 64, 64))
     assert latents.shape == (2, 4, 8, 8)
     assert model.decode(latents).shape == (2, 3, 128, 128)
+    fine = Autoencoder(latent_channels=4, channels=(8, 8, 16), fine_channels=8)
+    assert fine.decode(latents).shape == (2, 3, 128, 128)
 
 
 def test_latents_have_unit_variance_while_training() -> None:
@@ -49,15 +53,34 @@ def test_survives_a_diffusers_folder(tmp_path) -> None:
 
 
 def test_frozen_encoder_keeps_its_latents() -> None:
-    """Training the decoder further moves neither weights nor running statistics of the encoder."""
-    model = tiny().train()
-    model.freeze_encoder()
+    """Training a decoder with a layer more moves neither weights nor running statistics of the encoder taken over."""
+    old = tiny().eval()
+    old.norm.running_mean.fill_(0.3)
     pictures = torch.rand(8, 3, 16, 16) * 2 - 1
-    before = model.eval().encode(pictures)
+    before = old.encode(pictures)
+    model = Autoencoder(latent_channels=4, channels=(8, 8, 16), fine_channels=8).train()
+    model.freeze_encoder(old)
     stepper = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
-    model.train().decode(model.encode(pictures)).sum().backward()
+    latents = model.train().encode(pictures)
+    assert torch.equal(latents, before)  # not normalised by the batch
+    model.decode(latents).sum().backward()
     stepper.step()
     assert torch.equal(model.eval().encode(pictures), before)
+    assert not torch.equal(model.decoder[0].weight, old.decoder[0].weight)
+
+
+def test_decoder_begins_with_the_old_one() -> None:
+    """Of the same shape, the decoder draws the same pictures before it is trained."""
+    old, model = tiny().eval(), Autoencoder(latent_channels=4, channels=(8, 8, 16))
+    model.freeze_encoder(old)
+    latents = torch.randn(2, 4, 2, 2)
+    assert torch.equal(model.eval().decode(latents), old.decode(latents))
+
+
+def test_another_encoder_is_refused() -> None:
+    """Latents of another encoder have another meaning."""
+    with pytest.raises(ModelError, match="encoder"):
+        Autoencoder(latent_channels=4, channels=(8, 8, 32)).freeze_encoder(tiny())
 
 
 def test_encodes_in_low_precision() -> None:
