@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from mmspec.errors import WeightsError
 from mmspec.weights.checksums import check_folder
+from mmspec.weights.completeness import missing_files
 
 # Copies of the same weights for other frameworks, or in other precisions.
 _IGNORED = [
@@ -15,7 +16,7 @@ _IGNORED = [
 
 
 def hub_folder(repository: str) -> Path:
-    """The local copy of `org/name` or `org/name@revision`, downloaded if it is not complete yet.
+    """The local copy of `org/name` or `org/name@revision`, downloaded, or downloaded to its end, if it is not complete.
 
     Raises `WeightsError` if the repository does not exist, is not open to this user or cannot be reached.
     """
@@ -30,10 +31,16 @@ def hub_folder(repository: str) -> Path:
     from tqdm.auto import tqdm
 
     name, _, revision = repository.partition("@")
+    place = "not on this machine"
     try:
         try:
-            path = snapshot_download(name, revision=revision or None, ignore_patterns=_IGNORED, local_files_only=True)
+            # Asked for no file at all, it gives the folder: which files are needed is ours to say.
+            path = snapshot_download(name, revision=revision or None, allow_patterns=[], local_files_only=True)
+            complete = not (missing := missing_files(Path(path)))
+            place = f"only in part on this machine ({', '.join(missing[:2])} missing)"
         except LocalEntryNotFoundError:
+            complete = False
+        if not complete:
             files = [file.filename for file in snapshot_download(name, revision=revision or None, dry_run=True)]
             path = snapshot_download(name, revision=revision or None, allow_patterns=needed(files), tqdm_class=tqdm)
     except GatedRepoError as error:
@@ -49,7 +56,7 @@ def hub_folder(repository: str) -> Path:
     except (LocalEntryNotFoundError, OSError) as error:
         cause = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _first_line(error)
         raise WeightsError(
-            f"hub:{repository} is not on this machine and could not be fetched ({cause}): "
+            f"hub:{repository} is {place} and could not be fetched ({cause}): "
             "connect once, or name a folder that holds the model"
         ) from error
     folder = Path(path)
