@@ -66,10 +66,10 @@ class Processors:
         """Whether a grammar says what may follow."""
         return self._constraint is not None
 
-    def shortlist(self, logits: Tensor, token_ids: Tensor, text_ids: Sequence[int]) -> Tensor:
+    def draft_scores(self, logits: Tensor, token_ids: Tensor, text_ids: Sequence[int]) -> Tensor:
         """About the final scores of a few likely tokens, for a draft: `[k, s]` logits of `token_ids` `[k, s]`.
 
-        Penalties look at `text_ids` alone, filters at the shortlist alone; a grammar is not asked.
+        Penalties look at `text_ids` alone; a grammar is not asked, filters are for `filter_scores`.
         """
         params = self._params
         scores = logits.float()
@@ -79,9 +79,12 @@ class Processors:
             scores = scores - params.frequency_penalty * number - params.presence_penalty * (number > 0)
         if len(text_ids) < params.min_new_tokens:
             scores = scores.masked_fill(torch.isin(token_ids, self._end_ids), -torch.inf)
-        if params.temperature > 0:
-            scores = torch.stack([filter_scores(row, params) for row in scores / params.temperature])
-        return scores
+        return scores / params.temperature if params.temperature > 0 else scores
+
+    @property
+    def params(self) -> SamplingParams:
+        """What the request asked for."""
+        return self._params
 
     @staticmethod
     def _constrained(scores: Tensor, allowed: Tensor, position: int) -> Tensor:
@@ -112,30 +115,31 @@ class Processors:
 
 
 def filter_scores(scores: Tensor, params: SamplingParams) -> Tensor:
-    """Top-k, then top-p, then min-p, each on what the one before left: `[v]` float32 to `[v]` float32.
+    """Top-k, then top-p, then min-p, each on what the one before left: `[..., v]` float32 to the same.
 
     Equal to the warpers of `transformers`, without sorting the vocabulary where the nucleus is small.
     """
-    if 0 < params.top_k < len(scores):
-        threshold = scores.topk(params.top_k).values[-1]
+    if 0 < params.top_k < scores.shape[-1]:
+        threshold = scores.topk(params.top_k).values[..., -1:]
         scores = scores.masked_fill(scores < threshold, -torch.inf)
     if params.top_p < 1.0:
         scores = _nucleus(scores, params.top_p)
     if params.min_p > 0:
-        probs = scores.softmax(0)
-        scores = scores.masked_fill(probs < params.min_p * probs.max(), -torch.inf)
+        probs = scores.softmax(-1)
+        scores = scores.masked_fill(probs < params.min_p * probs.amax(-1, keepdim=True), -torch.inf)
     return scores
 
 
 def _nucleus(scores: Tensor, top_p: float) -> Tensor:
-    log_total = scores.logsumexp(0)
-    values, ids = scores.topk(min(NUCLEUS_PROBE, len(scores)))
-    if (values - log_total).exp().sum() < top_p and len(ids) < len(scores):
+    log_total = scores.logsumexp(-1, keepdim=True)
+    size = scores.shape[-1]
+    values, ids = scores.topk(min(NUCLEUS_PROBE, size))
+    if ids.shape[-1] < size and bool(((values - log_total).exp().sum(-1) < top_p).any()):
         values, ids = scores.sort(descending=True, stable=True)
     probs = (values - log_total).exp()
     # A token stays while the mass before it is below top_p, so the token that crosses it is in.
-    kept = ids[(probs.cumsum(0) - probs) < top_p]
-    return torch.full_like(scores, -torch.inf).index_copy(0, kept, scores[kept])
+    kept = values.masked_fill((probs.cumsum(-1) - probs) >= top_p, -torch.inf)
+    return torch.full_like(scores, -torch.inf).scatter_(-1, ids, kept)
 
 
 class Acceptance(abc.ABC):
@@ -154,9 +158,9 @@ class Acceptance(abc.ABC):
         [0, 1]. Fewer than `num_children` where the support is smaller. `key` names the node.
         """
 
-    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
-        """Scores `[k, s]` of the tokens `token_ids` `[k, s]` of a vocabulary of `size`, as they would be compared by
-        `pick`; for rules that are `deterministic`.
+    def noise(self, token_ids: Tensor, *, position: int, size: int) -> Tensor:
+        """What `pick` adds to the scores of the tokens `token_ids` `[k, s]` of a vocabulary of `size`, float32, before
+        it compares them; for rules that are `deterministic`.
         """
         raise NotImplementedError(f"{type(self).__name__} draws from the whole vocabulary")
 
@@ -176,8 +180,8 @@ class Greedy(Acceptance):
         return [(Trial(token), prob) for token, prob in zip(ids.tolist(), probs.tolist(), strict=True) if prob > 0]
 
     @override
-    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
-        return scores
+    def noise(self, token_ids: Tensor, *, position: int, size: int) -> Tensor:
+        return torch.zeros(token_ids.shape)
 
     @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:
@@ -199,8 +203,8 @@ class SharedNoise(Acceptance):
         self._seed = seed
         self._uniform: dict[int, Tensor] = {}
 
-    def _gumbel(self, position: int, token_ids: Tensor, size: int) -> Tensor:
-        """Noise of some tokens of a vocabulary of `size`, float32: the same for every caller."""
+    @override
+    def noise(self, token_ids: Tensor, *, position: int, size: int) -> Tensor:
         uniform = self._uniform.get(position)
         if uniform is None or len(uniform) < size:
             # float64: the winner has u near 1, where float32 has few values left.
@@ -212,7 +216,7 @@ class SharedNoise(Acceptance):
     def _raced(self, scores: Tensor, position: int) -> tuple[Tensor, Tensor]:
         """Scores of the tokens that can be picked, with their noise, and which they are."""
         ids = scores.isfinite().nonzero().squeeze(1)
-        return scores[ids] + self._gumbel(position, ids, len(scores)), ids
+        return scores[ids] + self.noise(ids, position=position, size=len(scores)), ids
 
     @override
     def draw(self, scores: Tensor, num_children: int, *, position: int, key: str) -> list[tuple[Trial, float]]:
@@ -221,10 +225,6 @@ class SharedNoise(Acceptance):
         shares = (values - raced.logsumexp(0)).exp()
         chosen = ids[places].tolist()
         return [(Trial(token), share) for token, share in zip(chosen, shares.tolist(), strict=True) if share > 0]
-
-    @override
-    def race(self, scores: Tensor, token_ids: Tensor, *, position: int, size: int) -> Tensor:
-        return scores + self._gumbel(position, token_ids, size)
 
     @override
     def pick(self, scores: Tensor, trials: Sequence[Trial], *, position: int) -> int:

@@ -23,8 +23,9 @@ from mmspec.text.drafters.head_model import DraftHead
 from mmspec.text.drafters.head_rows import HeadRows, Rows
 from mmspec.text.growth import Growth
 from mmspec.text.llama import rounded
+from mmspec.text.sampling import filter_scores
 from mmspec.text.tree import root_only
-from mmspec.text.types import TokenTree, Trial
+from mmspec.text.types import SamplingParams, TokenTree, Trial
 
 if TYPE_CHECKING:
     from mmspec.text.models import LanguageModels
@@ -115,29 +116,38 @@ class HeadDrafter(Drafter):
         def draw(depth: int, trees: Sequence[TokenTree], parents: Sequence[Parents]) -> list[list[Children]]:
             x = trunks.run(depth, trees, [[entry.node for entry, _ in own] for own in parents])
             values, places = self.rows.logits(x).topk(min(SHORTLIST, len(self.head.token_ids)))
-            ids = self.head.token_ids[places]
-            drawn: list[list[Children]] = []
-            start = 0
-            for request, own in zip(requests, parents, strict=True):
-                rows = slice(start, start + len(own))
-                start += len(own)
-                drawn.append(self._race(request, depth, own, values[rows], ids[rows]) if own else [])
-            return drawn
+            return self._race(requests, depth, parents, values, self.head.token_ids[places])
 
         return draw
 
-    def _race(self, request: DraftRequest, depth: int, parents: Parents, values: Tensor, ids: Tensor) -> list[Children]:
-        scores = request.processors.shortlist(values, ids, request.ids[request.num_prompt :])
-        position = request.num_text + depth
-        raced = request.acceptance.race(scores, ids, position=position, size=self.num_target)
-        width = min(max(width for _, width in parents), ids.shape[1])
-        best, places = raced.topk(width)
-        shares = (best - raced.logsumexp(1, keepdim=True)).exp().tolist()
-        tokens = ids.gather(1, places).tolist()
-        return [
-            [(Trial(token), share) for token, share in zip(own, chances, strict=True) if share > 0][:wanted]
-            for own, chances, (_, wanted) in zip(tokens, shares, parents, strict=True)
+    def _race(
+        self, requests: Sequence[DraftRequest], depth: int, parents: Sequence[Parents], values: Tensor, ids: Tensor
+    ) -> list[list[Children]]:
+        """The tokens of each shortlist, `[m, s]` logits and ids, that win the race at their node."""
+        sizes = [len(own) for own in parents]
+        raced = torch.empty_like(values)
+        alike: dict[SamplingParams, list[int]] = {}
+        start = 0
+        for request, own, near, tokens in zip(requests, sizes, values.split(sizes), ids.split(sizes), strict=True):
+            if own:
+                text = request.ids[request.num_prompt :]
+                raced[start : start + own] = request.processors.draft_scores(near, tokens, text)
+                alike.setdefault(request.processors.params, []).extend(range(start, start + own))
+            start += own
+        for params, rows in alike.items():
+            if params.temperature > 0:
+                raced[rows] = filter_scores(raced[rows], params)
+        noise = [
+            request.acceptance.noise(tokens, position=request.num_text + depth, size=self.num_target)
+            for request, tokens in zip(requests, ids.split(sizes), strict=True)
+            if len(tokens)
         ]
+        raced += torch.cat(noise)
+        widest = max(width for own in parents for _, width in own)
+        best, places = raced.topk(min(widest, ids.shape[1]))
+        shares = (best - raced.logsumexp(1, keepdim=True)).exp().tolist()
+        drawn = zip(ids.gather(1, places).tolist(), shares, strict=True)
+        return [[_kept(*next(drawn), width) for _, width in own] for own in parents]
 
     def _draw_dense(self, requests: Sequence[DraftRequest], trunks: _Trunks) -> DrawLevel:
         """Children drawn from the whole vocabulary, where their distribution or a grammar matters."""
@@ -158,6 +168,10 @@ class HeadDrafter(Drafter):
     def embed(self, token_ids: Sequence[int]) -> Tensor:
         """Embeddings `[m, d]` of tokens."""
         return self._embeddings[torch.tensor(token_ids)]
+
+
+def _kept(tokens: Sequence[int], shares: Sequence[float], width: int) -> Children:
+    return [(Trial(token), share) for token, share in zip(tokens, shares, strict=True) if share > 0][:width]
 
 
 class _Trunks:
