@@ -50,6 +50,7 @@ _FORMS = (
 )
 _TABLES: dict[str, dict[str, Any]] = {"place": PLACES, "time": TIMES, "weather": WEATHERS}
 _BATCH = 32
+_LATE = 0.6  # noise level after 40 % of a schedule that falls evenly
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def known_pictures(
     """Pictures of known contents by how they were made, at `size`.
 
     `paintings`, `autoencoder`, `redrawn` (finished by the drafter from up to half of the noise), and the drafter's previews
-    at every noise level of its schedule of `num_steps`.
+    at every noise level of its schedule of `num_steps`, singly and from 40 % of the steps on.
     """
     indices, seed = torch.arange(len(scenes)), scenes.seed
     known = {
@@ -188,6 +189,7 @@ def known_pictures(
         ),
     }
     previews = draw_previews(drafter, autoencoder, scenes, indices, num_steps=num_steps, size=size, seed=seed)
+    known["previews from 40 % of the steps on"] = previews.where(previews.levels <= _LATE)
     for level in previews.levels.unique().tolist():
         known[f"previews at noise level {level:.3f}"] = previews.where(previews.levels == level)
     return known
