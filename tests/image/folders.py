@@ -37,6 +37,7 @@ T5_LENGTH = 40
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
 SCHEDULERS = {
     "euler": partial(EulerDiscreteScheduler, **BETAS),
+    "turbo": partial(EulerDiscreteScheduler, **BETAS, timestep_spacing="trailing"),
     "ancestral": partial(EulerAncestralDiscreteScheduler, **BETAS),
     "ddim": partial(DDIMScheduler, **BETAS, clip_sample=False, set_alpha_to_one=False),
     "lcm": partial(LCMScheduler, **BETAS),

@@ -32,6 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder of each architecture."""
     place = tmp_path_factory.mktemp("models")
     folders.save_sd15(place / "sd15")
+    folders.save_sd15(place / "turbo", scheduler="turbo")
     folders.save_lcm(place / "lcm")
     folders.save_sdxl(place / "sdxl")
     folders.save_flux(place / "flux")
@@ -63,10 +64,10 @@ def test_co_generation_runs_on_a_local_folder(
     assert any(score.verdict is not Verdict.UNJUDGED for score in first.claims)
 
 
-@pytest.mark.parametrize("option", ["sd15", "lcm", "sdxl_turbo", "flux_schnell"])
+@pytest.mark.parametrize("option", ["sd15", "sd_turbo", "lcm", "sdxl_turbo", "flux_schnell"])
 def test_named_options_fit_their_architecture(models: Path, option: str) -> None:
     """The option's own settings load a folder of its architecture and draw in its number of steps."""
-    folder = {"sdxl_turbo": "sdxl", "flux_schnell": "flux"}.get(option, option)
+    folder = {"sd_turbo": "turbo", "sdxl_turbo": "sdxl", "flux_schnell": "flux"}.get(option, option)
     pipe = load(
         "image",
         overrides=[
@@ -79,6 +80,17 @@ def test_named_options_fit_their_architecture(models: Path, option: str) -> None
     result = pipe("an owl", seed=1)
     assert result.image is not None and result.image.size == (16, 16)
     assert result.metrics["num_draft_steps"] == (20 if option == "sd15" else 4)
+
+
+@pytest.mark.parametrize(("option", "folder"), [("vit_b32", "vit"), ("vit_l14", "vit"), ("siglip2", "siglip")])
+def test_named_verifiers_judge(models: Path, option: str, folder: str) -> None:
+    """The option's own settings load a folder of its architecture, and claims are judged."""
+    pipe = load(
+        "cogen",
+        overrides=[*TEXT, "diffusion=tiny", *SMALL, f"verifier={option}", f"verifier.path={models / folder}"],
+    )
+    result = pipe(PROMPT, seed=3, max_tokens=12)
+    assert any(score.verdict is not Verdict.UNJUDGED for score in result.claims)
 
 
 def test_missing_hub_is_one_line(models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
