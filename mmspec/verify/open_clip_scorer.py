@@ -7,6 +7,7 @@ Legend: `n` pictures, `p` phrases, `d` joint width.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from mmspec.verify.scorer import ContrastScorer, Thresholds
 from mmspec.weights.cache import cache_folder
 
 __all__ = ["OpenClipScorer"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _SHORT = 16  # text tokens of nearly every claim; encoding them padded to 77 costs five times as much
 _NUM_SEEN = 64  # pictures whose features are remembered
@@ -60,6 +63,7 @@ class OpenClipScorer(ContrastScorer):
         self._batch_size = batch_size
         folder = open_clip_folder(path)
         self._model, self._prepare, self._tokenizer = _load(folder, device=self._device)
+        self._padding = int(self._tokenizer(["a"])[0, -1])  # a full row has none: open_clip cuts without a word
         # open_clip's own text tower adds a position table of full length; a BERT takes any length.
         self._may_trim = "hf_model_name" in json.loads((folder / CONFIG_NAME).read_text())["model_cfg"]["text_cfg"]
         # By identity, with the picture itself, so that its number cannot be another's.
@@ -101,6 +105,8 @@ class OpenClipScorer(ContrastScorer):
         fresh = [phrase for phrase in dict.fromkeys(phrases) if phrase not in self._text]
         if fresh:
             tokens = self._tokenizer(fresh)
+            for k in (tokens[:, -1] != self._padding).nonzero()[:, 0].tolist():
+                _LOGGER.warning("the verifier reads %d tokens, no more of: %s", tokens.shape[1], fresh[k])
             short = ~tokens[:, _SHORT:].any(1) if self._may_trim else torch.zeros(len(fresh), dtype=torch.bool)
             self._encode_phrases([fresh[k] for k in short.nonzero()[:, 0]], tokens[short, :_SHORT])
             self._encode_phrases([fresh[k] for k in (~short).nonzero()[:, 0]], tokens[~short])

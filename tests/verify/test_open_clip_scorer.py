@@ -195,6 +195,14 @@ def test_text_features_do_not_depend_on_their_neighbours(scorer: OpenClipScorer)
     assert torch.equal(alone[:, 0], among[:, 0])
 
 
+def test_phrase_that_is_cut_is_said(scorer: OpenClipScorer, caplog: pytest.LogCaptureFixture) -> None:
+    """A phrase beyond the text tower's context is named, others are not."""
+    long = "a red dragon " * 40
+    scorer.similarities([preview.pixels for preview in _previews(1)], ["a dragon", long])
+    (line,) = caplog.messages
+    assert line.startswith("the verifier reads ") and long in line
+
+
 def test_spoilt_file_of_phrases_is_written_anew(shipped: Path) -> None:
     """Neither a cut file nor one of other content stops the verifier."""
     first = OpenClipScorer(path=str(shipped), **SETTINGS)
