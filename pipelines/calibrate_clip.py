@@ -12,7 +12,7 @@ from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.training.clip_calibration import calibrate_folder
 from mmspec.embedded.training.previews import draw_previews, joined, reconstruct, redraw
 from mmspec.embedded.training.record import table, write_origin
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.scenes import data_version, paint_scenes
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
 from mmspec.weights import resolve, write_checksums
@@ -78,8 +78,15 @@ class CalibrateClip(Job):
         export = folder / "clip"
         shutil.copytree(self._clip, export)
         figures = calibrate_folder(export, pictures, seed=seed)
-        fitted = {"scenes": [self._scenes_seed, self._num_scenes], "num_pictures": len(pictures), "seed": seed}
-        write_origin(export, _origin(export) | {"calibration": fitted | {"num_steps": num_steps, "measured": figures}})
+        fitted = {
+            "scenes": [self._scenes_seed, self._num_scenes],
+            "data_version": data_version(),
+            "num_pictures": len(pictures),
+            "num_steps": num_steps,
+            "seed": seed,
+            "measured": figures,
+        }
+        write_origin(export, _origin(export) | {"calibration": fitted})
         write_checksums(export)
         rows = [{"method": kind, "figures": row} for kind, row in figures.items()]
         (folder / "results.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")

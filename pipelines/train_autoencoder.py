@@ -12,7 +12,7 @@ from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.training.autoencoder import AutoencoderTask
 from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.scenes import data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.pipeline import Job
 from mmspec.weights import resolve
@@ -88,6 +88,7 @@ class TrainAutoencoder(Job):
         figures = train(task, self._schedule, self._loop, folder=place / "autoencoder")
         origin = {
             "sets": self._sets,
+            "data_version": data_version(),
             "model": self._model,
             "start_from": self._start_from,
             "training": self._training,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.phrases import PhraseTable, mean_pooled
 from mmspec.embedded.training.previews import KnownPreviews, draw_previews, joined, reconstruct
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import PaintedScenes, caption_at, paint_scenes
+from mmspec.embedded.training.scenes import PaintedScenes, caption_at, data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
@@ -112,7 +113,14 @@ class TrainClip(Job):
         train(task, self._schedule, self._loop, folder=place / "clip")
         export = place / "clip" / "export"
         figures = calibrate_folder(export, held_out_previews, seed=self._training["seed"])
-        write_origin(export, {"sets": self._sets, "training": str(self._training), "figures": figures})
+        origin = {
+            "sets": self._sets,
+            "data_version": data_version(),
+            "model": asdict(self._shape),
+            "training": self._training | {"weights": asdict(self._training["weights"])},
+            "held_out": figures,
+        }
+        write_origin(export, origin)
         write_checksums(export)
 
     def _paint(self, place: Path, name: str) -> PaintedScenes:

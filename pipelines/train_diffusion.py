@@ -14,7 +14,7 @@ from mmspec.embedded.text_encoder import TextEncoder, pad_features
 from mmspec.embedded.training.captions import encode_captions
 from mmspec.embedded.training.diffusion import DiffusionTask, LatentScenes, encode_scenes
 from mmspec.embedded.training.loop import LoopSettings, train
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.scenes import data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.embedded.transformer import DiffusionTransformer
 from mmspec.pipeline import Job
@@ -98,6 +98,7 @@ class TrainDiffusion(Job):
         prompts = pad_features(encoder.encode(self._prompts))
         origin = {
             "sets": self._sets,
+            "data_version": data_version(),
             "model": self._model,
             "training": self._training,
             "autoencoder": self._autoencoder,

@@ -12,7 +12,7 @@ from mmspec.embedded.training.judge import JudgeTask
 from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.previews import KnownPreviews, joined, painted_previews, reconstruct, redraw
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import PaintedScenes, paint_scenes
+from mmspec.embedded.training.scenes import PaintedScenes, data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
@@ -105,6 +105,7 @@ class TrainJudge(Job):
             export,
             {
                 "sets": self._sets,
+                "data_version": data_version(),
                 "model": {"channels": self._channels},
                 "pictures": {"reconstructed": self._num_reconstructed, "redrawn": self._num_redrawn},
                 "training": {

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 from typing_extensions import override
 
+import mmspec.embedded.training.scenes as scenes_module
 from mmspec.embedded.training.captions import encode_captions
 from mmspec.embedded.training.diffusion import DiffusionTask, LatentScenes, encode_scenes
 from mmspec.embedded.training.loop import LoopSettings, Task, train
@@ -175,3 +176,11 @@ def test_another_set_in_the_folder_is_refused(tmp_path) -> None:
     paint_scenes(tmp_path, seed=3, num_scenes=1, size=16, num_workers=1)
     with pytest.raises(ValueError, match="another folder"):
         paint_scenes(tmp_path, seed=4, num_scenes=1, size=16, num_workers=1)
+
+
+def test_data_version_follows_the_painter(monkeypatch) -> None:
+    """The same painter has the same version, one that draws or says otherwise another."""
+    before = scenes_module.data_version()
+    assert before == scenes_module.data_version()
+    monkeypatch.setattr(scenes_module, "caption_at", lambda *_, **__: "a dragon")
+    assert scenes_module.data_version() != before
