@@ -2,9 +2,8 @@
 
 Same interface and, in float32, same numbers as the `transformers` engine; what it saves is overhead: fused
 projections, norms folded into them, keys and values in preallocated buffers, one packed pass over all nodes
-of all trees, attention per sequence without padding. Knows one architecture: pre-norm, rotary positions,
-grouped-query attention, SwiGLU, no biases. Legend: `m` nodes in the pass, `d` hidden size, `g` queries per
-key-value head, `h` key-value heads, `c` capacity of a buffer in tokens.
+of all trees. Knows one architecture: pre-norm, rotary positions, grouped-query attention, SwiGLU, no biases.
+Legend: `m` nodes in the pass, `d` hidden size, `h` key-value heads.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,69 +20,15 @@ from torch.nn import functional
 from typing_extensions import override
 
 from mmspec.errors import InputError, ModelError
+from mmspec.text.attention import Part, Prompt, alone, together
 from mmspec.text.engine import EngineState, TextEngine, Verified, committed_ids
+from mmspec.text.kv_cache import SPARE_SLOTS, Buffer, side_by_side
 from mmspec.text.linear import Int8Linear, Linear, PackedLinear, PlainLinear
-from mmspec.text.tree import ancestor_mask, chain, position_ids
+from mmspec.text.tree import chain, position_ids
 from mmspec.text.types import TokenTree
-
-SPARE_SLOTS = 192
-"""Room for text and trees that a buffer gets beyond what is asked for."""
 
 MAX_BEGINNINGS = 8
 """Beginnings of prompts that are kept, the ones used last: about 4 MB each for a 135M model and 170 tokens."""
-
-SLOT_BLOCK = 32
-"""Attention reads whole blocks of slots, and of queries: below a block the bf16 kernel sums in another order, and a
-text would depend on the size of the trees beside it."""
-
-
-def rounded(num_slots: int) -> int:
-    """Slots rounded up to whole blocks."""
-    return -(-num_slots // SLOT_BLOCK) * SLOT_BLOCK
-
-
-class _Buffer:
-    """Keys and values of one sequence, `[layers, 2, h, c, head_dim]`, written in place.
-
-    States share a buffer as long as one of them alone writes behind `length`; the first to commit goes on
-    in it, another copies its prefix first.
-    """
-
-    def __init__(self, shape: tuple[int, int, int], capacity: int, dtype: torch.dtype) -> None:
-        num_layers, num_heads, head_dim = shape
-        # Zeros, since masked slots are read: what is there is multiplied by 0.
-        self.slots = torch.zeros(num_layers, 2, num_heads, rounded(capacity), head_dim, dtype=dtype)
-        self.length = 0
-        self.writer: object = None
-
-    @property
-    def capacity(self) -> int:
-        return self.slots.shape[3]
-
-    def reserve(self, num_slots: int) -> None:
-        """Grows to hold `num_slots`; doubles, so that growing stays cheap on the whole."""
-        if num_slots > self.capacity:
-            self._move(max(num_slots + SPARE_SLOTS, 2 * self.capacity), self.length)
-
-    def copy(self, length: int, capacity: int) -> _Buffer:
-        """A buffer of its own with the first `length` slots."""
-        other = _Buffer.__new__(_Buffer)
-        other.slots, other.length, other.writer = self.slots, length, None
-        other._move(capacity + SPARE_SLOTS, length)
-        return other
-
-    def _move(self, capacity: int, length: int) -> None:
-        old = self.slots
-        self.slots = torch.zeros(*old.shape[:3], rounded(capacity), old.shape[4], dtype=old.dtype)
-        self.slots[:, :, :, :length] = old[:, :, :, :length]
-
-    def keep(self, length: int, path: Sequence[int]) -> None:
-        """Moves the slots of a path of nodes, written behind `length`, to directly behind it."""
-        if list(path) != list(range(len(path))):
-            # index_select copies before the write, so the ranges may overlap.
-            source = torch.tensor(path, dtype=torch.int64) + length
-            self.slots[:, :, :, length : length + len(path)] = self.slots.index_select(3, source)
-        self.length = length + len(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +51,7 @@ class LlamaEngine(TextEngine):
         self._num_heads = int(config.num_attention_heads)
         self._num_kv_heads = int(config.num_key_value_heads)
         self._head_dim = int(getattr(config, "head_dim", None) or self.hidden_size // self._num_heads)
+        self._group = self._num_heads // self._num_kv_heads
         self._eps = float(config.rms_norm_eps)
         self._dtype = dtype
         self._shape = (int(config.num_hidden_layers), self._num_kv_heads, self._head_dim)
@@ -116,7 +63,7 @@ class LlamaEngine(TextEngine):
         tied = "lm_head.weight" not in weights
         self._output = self._embedding if tied else weights["lm_head.weight"].to(dtype)
         self._head = head(self._output)
-        self._beginnings: dict[tuple[int, ...], tuple[_Buffer, Tensor]] = {}
+        self._beginnings: dict[tuple[int, ...], tuple[Buffer, Tensor]] = {}
         self._keeping = threading.Lock()
 
     @override
@@ -153,12 +100,12 @@ class LlamaEngine(TextEngine):
             buffer.length = num
             return EngineState(ids, buffer), before
         rest = chain(ids[num_shared:num])
-        segment = _Segment(buffer, num_shared, len(rest), self._mask(rest, num_shared))
-        hidden = self._forward(torch.tensor(rest.tokens), torch.arange(num_shared, num), [segment])
+        part = alone(buffer, rest, slice(0, len(rest)), start=num_shared, group=self._group)
+        hidden = self._forward(torch.tensor(rest.tokens), torch.arange(num_shared, num), [part])
         buffer.length = num
         return EngineState(ids, buffer), torch.cat([before, hidden])
 
-    def _beginning(self, ids: tuple[int, ...]) -> tuple[_Buffer, Tensor]:
+    def _beginning(self, ids: tuple[int, ...]) -> tuple[Buffer, Tensor]:
         with self._keeping:
             kept = self._beginnings.pop(ids, None) or self._run_prompt(ids, len(ids))
             self._beginnings[ids] = kept  # the last in order is the one used last
@@ -166,37 +113,53 @@ class LlamaEngine(TextEngine):
                 self._beginnings.pop(next(iter(self._beginnings)))
         return kept
 
-    def _run_prompt(self, ids: Sequence[int], capacity: int) -> tuple[_Buffer, Tensor]:
-        buffer = _Buffer(self._shape, capacity, self._dtype)
+    def _run_prompt(self, ids: Sequence[int], capacity: int) -> tuple[Buffer, Tensor]:
+        buffer = Buffer(self._shape, capacity, self._dtype)
         hidden = torch.zeros(0, self.hidden_size, dtype=self._dtype)
         if ids:
-            hidden = self._forward(torch.tensor(ids), torch.arange(len(ids)), [_Segment(buffer, 0, len(ids), None)])
+            prompt = Prompt(slice(0, len(ids)), buffer)
+            hidden = self._forward(torch.tensor(ids), torch.arange(len(ids)), [prompt])
         buffer.length = len(ids)
         return buffer, hidden
 
     @override
     @torch.inference_mode()
     def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
-        segments = []
-        taken: set[int] = set()
+        buffers: list[Buffer] = []
         for state, tree in zip(states, trees, strict=True):
             buffer, length = state.cache, state.num_cached
-            if buffer.length != length or id(buffer) in taken:
+            if buffer.length != length or buffer in buffers:
                 buffer = buffer.copy(length, length + len(tree))
-            taken.add(id(buffer))
             buffer.reserve(length + len(tree))
-            segments.append(_Segment(buffer, length, len(tree), self._mask(tree, length)))
+            buffers.append(buffer)
         tokens = torch.tensor([token for tree in trees for token in tree.tokens])
         positions = torch.cat([position_ids(tree, state.num_cached) for state, tree in zip(states, trees, strict=True)])
-        hidden = self._forward(tokens, positions, segments)
+        hidden = self._forward(tokens, positions, self._parts(states, trees, buffers))
         logits = self._head(hidden)
         sizes = [len(tree) for tree in trees]
         verified = []
-        for tree, segment, rows, scores in zip(trees, segments, hidden.split(sizes), logits.split(sizes), strict=True):
-            seen = Verified(tree, scores, rows, segment.buffer)
-            segment.buffer.writer = seen
+        for tree, buffer, rows, scores in zip(trees, buffers, hidden.split(sizes), logits.split(sizes), strict=True):
+            seen = Verified(tree, scores, rows, buffer)
+            buffer.writer = seen
             verified.append(seen)
         return verified
+
+    def _parts(
+        self, states: Sequence[EngineState], trees: Sequence[TokenTree], buffers: Sequence[Buffer]
+    ) -> list[Part]:
+        """What attention is computed by; its nodes are those of all trees, one tree after another."""
+        ends = list(accumulate(map(len, trees)))
+        nodes = [slice(end - len(tree), end) for end, tree in zip(ends, trees, strict=True)]
+        starts = [state.num_cached for state in states]
+        parts: list[Part] = []
+        for own in side_by_side(buffers, [start + len(tree) for start, tree in zip(starts, trees, strict=True)]):
+            if len(own) == 1:
+                (i,) = own
+                parts.append(alone(buffers[i], trees[i], nodes[i], start=starts[i], group=self._group))
+            else:
+                chosen = [buffers[i] for i in own], [trees[i] for i in own], [nodes[i] for i in own]
+                parts.append(together(*chosen, starts=[starts[i] for i in own], group=self._group))
+        return parts
 
     @override
     @torch.inference_mode()
@@ -216,19 +179,10 @@ class LlamaEngine(TextEngine):
             committed.append(EngineState(committed_ids(state, seen.tree, path, token), buffer))
         return committed
 
-    def _mask(self, tree: TokenTree, length: int) -> Tensor:
-        """Additive `[1, 1, g * n, length + n]`, both rounded up, rows in the order (node, query of its head)."""
-        seen = torch.full((len(tree), rounded(length + len(tree))), -torch.inf, dtype=self._dtype)
-        seen[:, :length] = 0.0
-        seen[:, length : length + len(tree)].masked_fill_(ancestor_mask(tree), 0.0)
-        rows = seen.repeat_interleave(self._num_heads // self._num_kv_heads, dim=0)
-        return functional.pad(rows, (0, 0, 0, rounded(len(rows)) - len(rows)))[None, None]
-
-    def _forward(self, tokens: Tensor, positions: Tensor, segments: Sequence[_Segment]) -> Tensor:
-        """Normalised last hidden states `[m, d]`; keys and values are written behind every segment's length."""
+    def _forward(self, tokens: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
+        """Normalised last hidden states `[m, d]`; keys and values are written to the parts' slots."""
         x = self._embedding[tokens]
         rotation = self._rotation[positions][:, None]
-        sizes = [segment.num_nodes for segment in segments]
         num_q, num_kv, dim = self._num_heads, self._num_kv_heads, self._head_dim
         norm_shape = (self.hidden_size,)
         for index, layer in enumerate(self._layers):
@@ -237,49 +191,19 @@ class LlamaEngine(TextEngine):
             turned = torch.view_as_complex(qkv[:, : num_q + num_kv].float().unflatten(2, (-1, 2))) * rotation
             q, k = torch.view_as_real(turned).flatten(2).to(self._dtype).split([num_q, num_kv], dim=1)
             v = qkv[:, num_q + num_kv :].to(self._dtype)
-            parts = [
-                self._attend(segment, index, *own)
-                for segment, own in zip(
-                    segments, zip(q.split(sizes), k.split(sizes), v.split(sizes), strict=True), strict=True
-                )
-            ]
-            x = layer.out.add_to(x, parts[0] if len(parts) == 1 else torch.cat(parts)).to(self._dtype)
+            x = layer.out.add_to(x, _attended(parts, index, q, k, v)).to(self._dtype)
             gate, up = layer.gate_up(functional.rms_norm(x, norm_shape, None, self._eps)).chunk(2, dim=1)
             x = layer.down.add_to(x, (functional.silu(gate) * up).to(self._dtype)).to(self._dtype)
         return functional.rms_norm(x, norm_shape, self._final_norm, self._eps)
 
-    def _attend(self, segment: _Segment, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of one sequence's nodes: `q` `[n, h * g, head_dim]`, gives `[n, d]`."""
-        start, end = segment.length, segment.length + segment.num_nodes
-        keys, values = segment.buffer.slots[layer, 0], segment.buffer.slots[layer, 1]
-        keys[:, start:end] = k.transpose(0, 1)
-        values[:, start:end] = v.transpose(0, 1)
-        h, n, dim = self._num_kv_heads, segment.num_nodes, self._head_dim
-        if segment.mask is None:
-            expanded = (h, self._num_heads // h, end, dim)
-            keys_of_q = keys[:, None, :end].expand(expanded).reshape(1, -1, end, dim)
-            values_of_q = values[:, None, :end].expand(expanded).reshape(1, -1, end, dim)
-            attended = functional.scaled_dot_product_attention(
-                q.transpose(0, 1)[None], keys_of_q, values_of_q, is_causal=True
-            )
-            return attended[0].transpose(0, 1).reshape(n, -1)
-        grouped = q.view(n, h, -1, dim).transpose(0, 1).reshape(1, h, -1, dim)
-        num_rows = grouped.shape[2]
-        grouped = functional.pad(grouped, (0, 0, 0, rounded(num_rows) - num_rows))
-        attended = functional.scaled_dot_product_attention(
-            grouped, keys[None, :, : rounded(end)], values[None, :, : rounded(end)], attn_mask=segment.mask
-        )
-        return attended[0, :, :num_rows].reshape(h, n, -1, dim).transpose(0, 1).reshape(n, -1)
 
-
-@dataclass(frozen=True, eq=False)
-class _Segment:
-    """One sequence's share of a pass: its nodes go behind `length`; without a mask they are causal."""
-
-    buffer: _Buffer
-    length: int
-    num_nodes: int
-    mask: Tensor | None
+def _attended(parts: Sequence[Part], layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    if len(parts) == 1:
+        return parts[0].attend(layer, q, k, v)
+    attended = q.new_empty(len(q), q[0].numel())
+    for part in parts:
+        attended[part.nodes] = part.attend(layer, q[part.nodes], k[part.nodes], v[part.nodes])
+    return attended
 
 
 def check_config(config: Any) -> None:

@@ -132,9 +132,12 @@ def prune(tree: TokenTree, budget: int) -> TokenTree:
 
 def ancestor_mask(tree: TokenTree) -> Tensor:
     """Who sees whom among the nodes: `[n, n]` bool, True where column is the row itself or its ancestor."""
-    mask = torch.eye(len(tree), dtype=torch.bool)
-    for node in range(1, len(tree)):
-        mask[node] |= mask[tree.parents[node]]
+    seen: list[list[int]] = []
+    for node, parent in enumerate(tree.parents):
+        seen.append([*(seen[parent] if node else ()), node])
+    mask = torch.zeros(len(tree), len(tree), dtype=torch.bool)
+    rows = torch.tensor([node for node, columns in enumerate(seen) for _ in columns])
+    mask[rows, torch.tensor([column for columns in seen for column in columns])] = True
     return mask
 
 

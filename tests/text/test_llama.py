@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config
+from transformers import LlamaConfig, Qwen2Config
 
 from mmspec.errors import InputError
 from mmspec.seeding import generator
@@ -15,6 +17,8 @@ from mmspec.text.drafters.small_lm import SmallLMDrafter
 from mmspec.text.growth import FixedGrowth
 from mmspec.text.linear import Int8Linear, PackedLinear, PlainLinear
 from mmspec.text.llama import check_config
+from mmspec.text.models import LanguageModels
+from mmspec.text.tiny import save_random
 from mmspec.text.tree import root_only
 from mmspec.text.types import SamplingParams
 from tests.text.test_tree import random_tree
@@ -100,6 +104,47 @@ def test_row_does_not_depend_on_other_rows(kind: type[Any]) -> None:
     for number in (1, 5, 8, 17, 32, 33, 48, 64):
         assert torch.equal(layer(x)[:number], layer(x[:number]))
         assert torch.equal(layer.add_to(residual, x)[:number], layer.add_to(residual[:number], x[:number]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sequences_side_by_side_change_nothing(dtype: str, tmp_path: Path) -> None:
+    """Scores of a sequence are those alone, round after round: the same bits in bf16, in float32 up to the order of sums.
+
+    Sequences come, go, fork, and outgrow their place; trees are of different sizes.
+    """
+    sizes = {"hidden_size": 192, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = LlamaConfig(**sizes, num_key_value_heads=1, head_dim=64, vocab_size=300, max_position_embeddings=2048)
+    models = LanguageModels(
+        target_model_path=str(save_random(tmp_path, config, 0)),
+        draft_model_path=None,
+        engine="llama",
+        dtype=dtype,
+        quantize="none",
+    )
+    engine = models.engine
+    source = random.Random(0)
+    prompts = [[source.randrange(200) for _ in range(length)] for length in (1, 3, 30, 31, 40, 70, 250, 600)]
+    together = [state for state, _ in engine.prefill(prompts)]
+    alone = [state for state, _ in engine.prefill(prompts)]
+    together.append(together[2])  # a fork
+    alone.append(engine.prefill([prompts[2]])[0][0])
+    for number in range(6):
+        trees = [
+            random_tree(number + place, num_nodes=(number * place) % 7, num_tokens=200)
+            for place in range(len(together))
+        ]
+        chosen = [0, 3, 8] if number == 4 else list(range(len(together)))
+        seen = engine.verify([together[place] for place in chosen], [trees[place] for place in chosen])
+        paths = [[0, 1] if len(own.tree) > 1 else [0] for own in seen]
+        grown = engine.commit([together[place] for place in chosen], seen, paths, [5] * len(chosen))
+        for place, own, path, state in zip(chosen, seen, paths, grown, strict=True):
+            (expected,) = engine.verify([alone[place]], [trees[place]])
+            for got, wanted in ((own.logits, expected.logits), (own.hidden, expected.hidden)):
+                assert torch.equal(got, wanted) or (dtype == "float32" and torch.allclose(got, wanted, atol=2e-4))
+            (alone[place],) = engine.commit([alone[place]], [expected], [path], [5])
+            together[place] = state
+    buffers = [state.cache for state in together]
+    assert {buffer.shelf is None for buffer in buffers} == {True, False}, "some lie alone, some beside others"
 
 
 def test_other_architecture_is_refused() -> None:

@@ -22,7 +22,7 @@ from mmspec.text.drafters.grow import Children, DrawLevel, Parents, draw_dense, 
 from mmspec.text.drafters.head_model import DraftHead
 from mmspec.text.drafters.head_rows import HeadRows, Rows
 from mmspec.text.growth import Growth
-from mmspec.text.llama import rounded
+from mmspec.text.kv_cache import rounded
 from mmspec.text.sampling import filter_scores
 from mmspec.text.tree import root_only
 from mmspec.text.types import SamplingParams, TokenTree, Trial
