@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,8 +122,8 @@ class ConfidentGrowth(Growth):
 class PayingGrowth(Growth):
     """Another growth, for as long as drafting is faster than plain decoding: the mode `auto`.
 
-    Seconds per token of drafted and of plain rounds are averaged, apart for every doubling of the number
-    of sequences in a pass. What is slower is tried again once in `probe_every` rounds only, which bounds
+    Seconds per token of drafted and of plain passes are averaged, apart for every doubling of the number
+    of sequences in a pass. What is slower is tried again once in `probe_every` passes only, which bounds
     what a useless drafter costs. Below `min_acceptance` (share of rounds that accept a token) nothing is
     drafted whatever the times say.
     """
@@ -140,6 +141,7 @@ class PayingGrowth(Growth):
         self._averages: dict[tuple[int, bool], _Average] = {}
         self._bucket = 0
         self._num_rounds = 0
+        self._pass: list[RoundRecord] = []
         self.budget, self.pool = growth.budget, growth.pool
 
     @property
@@ -159,10 +161,15 @@ class PayingGrowth(Growth):
 
     @override
     def record(self, record: RoundRecord) -> None:
+        self._growth.record(record)
+        self._pass.append(record)
+        if len(self._pass) < record.num_states:
+            return
         self._bucket = record.num_states.bit_length()
         self._num_rounds += 1
-        self._averages.setdefault((self._bucket, record.num_nodes > 1), _Average()).add(record)
-        self._growth.record(record)
+        drafted = any(own.num_nodes > 1 for own in self._pass)
+        self._averages.setdefault((self._bucket, drafted), _Average()).add(self._pass)
+        self._pass = []
 
     @override
     def widths(self, depth: int, frontier: Sequence[Frontier], room: int) -> list[int]:
@@ -188,15 +195,16 @@ class _Average:
     def seconds_per_token(self) -> float:
         return self._seconds / self._tokens
 
-    def add(self, record: RoundRecord) -> None:
-        seconds = record.draft_s + record.verify_s
+    def add(self, records: Sequence[RoundRecord]) -> None:
+        """Takes in one target pass: the records of all its sequences."""
+        seconds = records[0].draft_s + records[0].verify_s
         if self.num:
             seconds = min(seconds, 2 * self._seconds)
         self.num += 1
         weight = 1 / min(self.num, AVERAGE_OVER)
         self._seconds += weight * (seconds - self._seconds)
-        self._tokens += weight * (record.num_committed - self._tokens)
-        self.acceptance += weight * ((record.num_committed > 1) - self.acceptance)
+        self._tokens += weight * (statistics.fmean(own.num_committed for own in records) - self._tokens)
+        self.acceptance += weight * (statistics.fmean(own.num_committed > 1 for own in records) - self.acceptance)
 
 
 def check_bounds(tree_depth: int, tree_budget: int) -> None:

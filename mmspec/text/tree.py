@@ -53,6 +53,13 @@ class TreeBuilder:
         """The path confidence of a node, in nats."""
         return self._log_confidence[node]
 
+    def best(self, num_nodes: int) -> set[int]:
+        """The nodes that `prune` would keep of the tree as it stands. What is added later displaces some of them, but
+        never brings back another: it is no more confident than its parent, and its index is higher.
+        """
+        order = sorted(range(len(self)), key=lambda node: (-self._log_confidence[node], node))
+        return set(order[:num_nodes])
+
     def build(self) -> TokenTree:
         """The tree as it stands."""
         return TokenTree(

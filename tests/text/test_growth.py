@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import torch
 
 from mmspec.errors import InputError
+from mmspec.seeding import generator
+from mmspec.text.drafters.base import DraftRequest
+from mmspec.text.drafters.grow import Children, Parents, grow_trees
 from mmspec.text.growth import ConfidentGrowth, FixedGrowth, Frontier, PayingGrowth, RoundRecord
 from mmspec.text.planned import PlannedGrowth, plan_tree
+from mmspec.text.sampling import Greedy, Processors
+from mmspec.text.tree import path_tokens, prune
+from mmspec.text.types import SamplingParams, TokenTree, Trial
 
 
 def test_fixed_growth_gives_its_widths_within_the_room() -> None:
@@ -91,9 +99,43 @@ def test_planned_growth_gives_the_planned_children() -> None:
     assert total == growth.budget
 
 
-def record(num_nodes: int, num_committed: int, seconds_s: float) -> RoundRecord:
-    """A round of one sequence."""
-    return RoundRecord(1, num_nodes, 1, num_committed, 0.0, seconds_s, (), ())
+def test_nothing_is_drafted_below_a_node_that_is_pruned_anyway() -> None:
+    """The tree is the one of drawing everything and pruning, with fewer nodes drawn from."""
+    source = generator(0, "test")
+    confidences: dict[tuple[int, ...], list[float]] = {}
+    growth = ConfidentGrowth(tree_depth=4, tree_width=3, tree_budget=30, min_confidence=0.0)
+    processors = Processors(SamplingParams(), end_ids=[])
+
+    def tree(max_nodes: int) -> tuple[TokenTree, int]:
+        num_drawn = 0
+
+        def draw(depth: int, trees: Sequence[TokenTree], parents: Sequence[Parents]) -> list[list[Children]]:
+            nonlocal num_drawn
+            num_drawn += len(parents[0])
+            paths = [path_tokens(trees[0], entry.node) for entry, _ in parents[0]]
+            for path in paths:
+                confidences.setdefault(path, torch.rand(3, generator=source).tolist())
+            drawn = [
+                [(Trial(token), chance) for token, chance in enumerate(confidences[path])][:width]
+                for path, (_, width) in zip(paths, parents[0], strict=True)
+            ]
+            return [drawn]
+
+        request = DraftRequest((9,), 1, None, Greedy(), processors, max_nodes, 4)
+        (grown,) = grow_trees([request], growth, source="test", draw=draw)
+        return grown, num_drawn
+
+    whole, num_whole = tree(30)
+    for max_nodes in (2, 4, 9):
+        small, num_small = tree(max_nodes)
+        expected = prune(whole, max_nodes)
+        assert (small.tokens, small.parents) == (expected.tokens, expected.parents)
+        assert num_small < num_whole
+
+
+def record(num_nodes: int, num_committed: int, seconds_s: float, num_states: int = 1) -> RoundRecord:
+    """A round of one sequence among `num_states`."""
+    return RoundRecord(num_states, num_nodes, 1, num_committed, 0.0, seconds_s, (), ())
 
 
 @pytest.mark.parametrize(("drafted_s", "committed", "pays"), [(1.5, 2, True), (1.5, 1, False)])
@@ -110,15 +152,29 @@ def test_paying_growth_chooses_the_faster_mode(drafted_s: float, committed: int,
     assert share > 0.95 if pays else share < 0.05
 
 
-def test_useless_draft_costs_less_than_five_percent() -> None:
-    """Drafted rounds of twice the time that accept nothing: 3 warm-up rounds and one in 40."""
+@pytest.mark.parametrize("num_states", [1, 8, 40, 128])
+def test_useless_draft_costs_less_than_five_percent(num_states: int) -> None:
+    """Drafted passes of twice the time that accept nothing: 3 to warm up and one in 40, however many sequences."""
     growth = PayingGrowth(growth=FixedGrowth(tree_widths=[1], tree_budget=2), probe_every=40, min_acceptance=0.0)
     total = 0.0
     for _ in range(1000):
         drafts = growth.max_depth > 0
         total += 2.0 if drafts else 1.0
-        growth.record(record(2, 1, 2.0) if drafts else record(1, 1, 1.0))
+        for _ in range(num_states):
+            growth.record(record(2, 1, 2.0, num_states) if drafts else record(1, 1, 1.0, num_states))
     assert total < 1050
+
+
+def test_paying_is_judged_by_all_sequences_of_a_pass() -> None:
+    """One sequence in four accepts a token in passes of 1.2 times the cost: that pays, though most accept nothing."""
+    growth = PayingGrowth(growth=FixedGrowth(tree_widths=[1], tree_budget=2), probe_every=40, min_acceptance=0.0)
+    num_drafted = 0
+    for _ in range(400):
+        drafts = growth.max_depth > 0
+        num_drafted += drafts
+        for place in range(4):
+            growth.record(record(2, 1 + (place == 0), 1.2, 4) if drafts else record(1, 1, 1.0, 4))
+    assert num_drafted > 380
 
 
 @pytest.mark.parametrize(

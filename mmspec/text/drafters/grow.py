@@ -86,9 +86,13 @@ def _parents(
     """The frontier nodes that get children, and how many."""
     if depth >= request.max_depth:
         return []
-    # Sampled tokens cannot be pruned afterwards, so they are bounded by the budget itself.
-    prunable = request.acceptance.deterministic
-    limit = growth.pool if prunable else min(growth.budget, request.max_nodes)
+    limit = min(growth.budget, request.max_nodes)
+    # Sampled tokens cannot be pruned afterwards, so they are bounded by the budget itself. Of others more may be drawn,
+    # but not below a node that will be pruned in any case.
+    if request.acceptance.deterministic:
+        best = builder.best(limit)
+        frontier = [entry for entry in frontier if entry.node in best]
+        limit = growth.pool
     widths = growth.widths(depth, frontier, max(0, limit - len(builder)))
     return [(entry, width) for entry, width in zip(frontier, widths, strict=True) if width > 0]
 
