@@ -54,7 +54,7 @@ def hub_folder(repository: str) -> Path:
             f"hub:{repository} does not exist or is private: check the spelling or run `hf auth login`"
         ) from error
     except (LocalEntryNotFoundError, OSError) as error:
-        cause = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _first_line(error)
+        cause = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _first_line(error.__cause__ or error)
         raise WeightsError(
             f"hub:{repository} is {place} and could not be fetched ({cause}): "
             "connect once, or name a folder that holds the model"

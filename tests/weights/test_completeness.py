@@ -134,3 +134,22 @@ def test_unfinished_model_is_downloaded_to_its_end(repository: Path, monkeypatch
     assert asked == ["org/name", "org/name"]
     assert resolve("hub:org/name") == shard.parent
     assert asked == ["org/name", "org/name"]
+
+
+def test_cause_is_what_the_network_said(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub client's own words about a dry run would tell nobody what is wrong."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    local = huggingface_hub.snapshot_download
+
+    def download(name: str, **options: object) -> object:
+        if options.get("local_files_only"):
+            return local(name, **options)
+        raise huggingface_hub.errors.LocalEntryNotFoundError("dry run") from OSError("no route to host")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    _file(repository, "model-2-of-2.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"could not be fetched \(no route to host\)"):
+        resolve("hub:org/name")
