@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from mmspec.text.bench import Method, Row, as_results, measure, write
 from mmspec.text.decode import TextDecoder
 from mmspec.text.drafters.base import Drafter, NoDrafter
 from mmspec.text.growth import Growth
+from mmspec.text.llama_cpp import LlamaCpp, available
 from mmspec.text.models import DTYPES, LanguageModels
 from mmspec.text.prompt import Template
 from mmspec.text.types import SamplingParams
@@ -27,7 +29,8 @@ class BenchText(Job):
     """Greedy answers of `max_tokens` tokens to `prompts`: baselines first, then our modes with each of `drafters`.
 
     `concurrency` names the numbers of requests at once; `transformers` answers them one after another. Its assisted
-    generation is a row where the language models hold a draft model.
+    generation is a row where the language models hold a draft model; llama.cpp is one where it is installed and `gguf`
+    names a folder with the model's file.
     """
 
     def __init__(
@@ -42,16 +45,17 @@ class BenchText(Job):
         repeats: int,
         concurrency: Sequence[int],
         baseline_dtypes: Sequence[str],
+        gguf: str | None,
     ) -> None:
         self._models, self._drafters, self._growths, self._template = models, drafters, growths, template
         self._prompts, self._repeats, self._concurrency = tuple(prompts), repeats, tuple(concurrency)
         self._params = SamplingParams(max_tokens=max_tokens, min_new_tokens=max_tokens, temperature=0.0)
-        self._baseline_dtypes = tuple(baseline_dtypes)
+        self._baseline_dtypes, self._gguf = tuple(baseline_dtypes), gguf
 
     def run(self, folder: Path) -> None:
         """See `Job.run`."""
         rows: list[Row] = []
-        for name, method in self._baselines():
+        for name, method in [*self._baselines(), *self._peers()]:
             self._add(rows, name, method, 1)
         ours = {"autoregressive": self._ours(NoDrafter(), next(iter(self._growths.values())))}
         ours |= {
@@ -76,6 +80,8 @@ class BenchText(Job):
         )
 
     def _ours(self, drafter: Drafter, growth: Growth) -> Method:
+        # A growth that learns from what it measures shall not learn from another drafter.
+        growth = copy.deepcopy(growth)
         decoder = TextDecoder(engine=self._models, drafter=drafter, growth=growth, acceptance="shared_noise")
 
         def run(prompts: Sequence[str]) -> tuple[int, int]:
@@ -107,11 +113,28 @@ class BenchText(Job):
                 )
         return methods
 
+    def _peers(self) -> list[tuple[str, Method]]:
+        if self._gguf is None or not available():
+            return []
+        from mmspec.weights import resolve
+
+        model = LlamaCpp(
+            resolve(self._gguf), num_threads=torch.get_num_threads(), context=min(2048, self._models.engine.max_context)
+        )
+
+        def run(prompts: Sequence[str]) -> tuple[int, int]:
+            return sum(len(model.write(self._ids(prompt), self._params.max_tokens)) for prompt in prompts), 0
+
+        return [("llama.cpp, same GGUF", run)]
+
+    def _ids(self, prompt: str) -> list[int]:
+        return self._models.encode(self._template.render(self._models.tokenizer, prompt))
+
     def _generate(self, model: Any, options: dict[str, Any]) -> Method:
         def run(prompts: Sequence[str]) -> tuple[int, int]:
             written = 0
             for prompt in prompts:
-                ids = torch.tensor([self._models.encode(self._template.render(self._models.tokenizer, prompt))])
+                ids = torch.tensor([self._ids(prompt)])
                 num = self._params.max_tokens
                 output = model.generate(
                     ids,

@@ -67,7 +67,7 @@ _IMPORTED_AS = {
     "open_clip_torch": "open_clip",
 }
 # In an extra of the package, and imported only by what that extra is for.
-_OPTIONAL = {"matplotlib", "resvg_py"}
+_OPTIONAL = {"llama_cpp", "matplotlib", "resvg_py"}
 
 
 def test_every_imported_library_is_declared() -> None:

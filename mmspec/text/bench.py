@@ -21,6 +21,10 @@ Method = Callable[[Sequence[str]], tuple[int, int]]
 """From prompts, all requested at once, to (tokens written, target passes)."""
 
 
+WARM_UP = 8
+"""Requests at once that a warm-up holds at most."""
+
+
 @dataclass(frozen=True)
 class Row:
     """Median, least and largest tokens/s of the repeats; `mean_accepted_length` is per sequence and pass."""
@@ -35,12 +39,12 @@ class Row:
 
 
 def measure(name: str, method: Method, prompts: Sequence[str], *, num_concurrent: int, repeats: int) -> Row:
-    """Times `method`, after one warm-up on the first prompts; the prompts are used in turn."""
+    """Times `method`, after one warm-up on the first `WARM_UP` prompts; the prompts are used in turn."""
     batches = [
         [prompts[(start + offset) % len(prompts)] for offset in range(num_concurrent)]
         for start in range(0, repeats * num_concurrent, num_concurrent)
     ]
-    method(batches[0])
+    method(batches[0][:WARM_UP])
     rates, requests, tokens, passes = [], [], 0, 0
     for batch in batches:
         begun = time.perf_counter()

