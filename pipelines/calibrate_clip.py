@@ -16,6 +16,7 @@ from mmspec.embedded.training.scenes import data_version, paint_scenes
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
 from mmspec.weights import resolve, write_checksums
+from mmspec.weights.checksums import CHECKSUMS_NAME
 
 __all__ = ["CalibrateClip"]
 
@@ -76,7 +77,7 @@ class CalibrateClip(Job):
             ]
         )
         export = folder / "clip"
-        shutil.copytree(self._clip, export)
+        shutil.copytree(self._clip, export, ignore=shutil.ignore_patterns(CHECKSUMS_NAME))  # written anew below
         figures = calibrate_folder(export, pictures, seed=seed)
         fitted = {
             "scenes": [self._scenes_seed, self._num_scenes],

@@ -9,7 +9,7 @@ from mmspec.embedded.saving import save_pipeline
 from mmspec.image.tiny import tiny_drafter, tiny_models
 from mmspec.verify.calibration import Calibration
 from mmspec.verify.tiny import save_tiny
-from mmspec.weights import check_folder
+from mmspec.weights import check_folder, write_checksums
 from pipelines.calibrate_clip import CalibrateClip
 
 
@@ -18,6 +18,8 @@ def test_calibration_is_all_that_changes(tmp_path: Path) -> None:
     models = tiny_models(0)
     save_pipeline(tmp_path / "diffusion", models.vae, models.transformer)
     save_tiny(tmp_path / "model", 0)
+    Calibration({}).write(tmp_path / "model" / "calibration.json")
+    write_checksums(tmp_path / "model")
     CalibrateClip(
         workspace=None,
         drafter=tiny_drafter(0),
