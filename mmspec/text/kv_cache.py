@@ -49,10 +49,10 @@ class Buffer:
         """How many tokens fit."""
         return self.slots.shape[3]
 
-    def reserve(self, num_slots: int) -> None:
-        """Grows to hold `num_slots`; doubles, so that growing stays cheap on the whole."""
+    def reserve(self, num_slots: int, limit: int) -> None:
+        """Grows to hold `num_slots`, of `limit` that there will ever be; doubles, so that growing stays cheap."""
         if num_slots > self.capacity:
-            self._move(max(num_slots + SPARE_SLOTS, 2 * self.capacity), self.length)
+            self._move(min(max(num_slots + SPARE_SLOTS, 2 * self.capacity), limit), self.length)
 
     def copy(self, length: int, capacity: int) -> Buffer:
         """A buffer of its own with the first `length` slots."""

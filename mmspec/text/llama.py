@@ -130,7 +130,7 @@ class LlamaEngine(TextEngine):
             buffer, length = state.cache, state.num_cached
             if buffer.length != length or buffer in buffers:
                 buffer = buffer.copy(length, length + len(tree))
-            buffer.reserve(length + len(tree))
+            buffer.reserve(length + len(tree), self.max_context)
             buffers.append(buffer)
         tokens = torch.tensor([token for tree in trees for token in tree.tokens])
         positions = torch.cat([position_ids(tree, state.num_cached) for state, tree in zip(states, trees, strict=True)])
