@@ -84,6 +84,7 @@ class TrainAutoencoder(Job):
             pictures=pictures,
             held_out=held_out.batch(torch.arange(min(256, len(held_out)))),
             **self._training,
+            device=self._loop.device,
         )
         figures = train(task, self._schedule, self._loop, folder=place / "autoencoder")
         origin = {

@@ -109,6 +109,7 @@ class TrainClip(Job):
             held_out_previews=held_out_previews,
             text_encoder=self._text_encoder,
             **self._training,
+            device=self._loop.device,
         )
         train(task, self._schedule, self._loop, folder=place / "clip")
         export = place / "clip" / "export"

@@ -111,7 +111,14 @@ class TrainDiffusion(Job):
         if self._start_from:
             model.take_over(load_pipeline(resolve(self._start_from), dtype=torch.float32).transformer)
         task = DiffusionTask(
-            model, autoencoder, scenes=scenes, held_out=held_out, prompts=prompts, origin=origin, **self._training
+            model,
+            autoencoder,
+            scenes=scenes,
+            held_out=held_out,
+            prompts=prompts,
+            origin=origin,
+            device=self._loop.device,
+            **self._training,
         )
         train(task, self._schedule, self._loop, folder=place / "diffusion")
 

@@ -98,6 +98,7 @@ class TrainJudge(Job):
             batch_size=self._batch_size,
             learning_rate=self._learning_rate,
             seed=self._seed,
+            device=self._loop.device,
         )
         figures = train(task, self._schedule, self._loop, folder=place / "judge")
         export = place / "judge" / "export"

@@ -8,16 +8,13 @@ Legend: `n` pictures, `c` latent channels, `h`/`w` height and width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mmspec.embedded.text_encoder import PaddedText
-
-if TYPE_CHECKING:
-    from mmspec.embedded.transformer import DiffusionTransformer
 
 __all__ = ["Guidance", "euler_sample", "guided_velocity", "noisy", "x0_of"]
 
@@ -57,7 +54,7 @@ def x0_of(latents: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
 
 @torch.no_grad()
 def guided_velocity(
-    model: DiffusionTransformer,
+    model: Callable[..., Tensor],
     latents: Tensor,
     time: Tensor,
     *,
@@ -68,7 +65,7 @@ def guided_velocity(
     guidance: Guidance,
     against: PaddedText | None = None,
 ) -> Tensor:
-    """v_free + g (v_text - v_free) + sum of e s (v_phrase - v_free), all in one pass of the model.
+    """v_free + g (v_text - v_free) + sum of e s (v_phrase - v_free), all in one pass of the model, a `DiffusionTransformer`.
 
     `latents` `[n, c, h, w]` float32, `time` `[n]` in [0, 1]; `emphasis` holds `m` phrases, of the pictures with
     indices `emphasised` `[m]` (one may have several), with strengths s `strengths` `[m]`. v_free is unconditional, or the velocity of the text `against` which the pictures are
@@ -97,7 +94,7 @@ def guided_velocity(
 
 
 def euler_sample(
-    model: DiffusionTransformer, noise: Tensor, *, text: PaddedText, guidance: Guidance, num_steps: int
+    model: Callable[..., Tensor], noise: Tensor, *, text: PaddedText, guidance: Guidance, num_steps: int
 ) -> Tensor:
     """Latents of `text` from `noise` `[n, c, h, w]` in `num_steps` equal Euler steps."""
     latents, nobody = noise, torch.zeros(0, dtype=torch.long)

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.pixels import signed_from_bytes, unit_from_signed
+from mmspec.embedded.training.device import Place
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.scenes import PaintedScenes
@@ -44,8 +45,11 @@ class AutoencoderTask(Task):
         learning_rate: float,
         latent_noise: float,
         seed: int,
+        device: str = "cpu",
     ) -> None:
         self._model = model.to(memory_format=torch.channels_last)
+        self._place = Place(device)
+        self._place.put(model)
         self._pictures = pictures
         self._held_out = held_out
         self._batch_size = batch_size
@@ -64,12 +68,10 @@ class AutoencoderTask(Task):
             large = large.flip(3)
         large = large.contiguous(memory_format=torch.channels_last)
         small = functional.avg_pool2d(large, 2)
-        with torch.autocast("cpu", torch.bfloat16):
-            latents = self._model.encode(small)
-            strength = self._latent_noise * torch.rand(len(latents), 1, 1, 1, generator=draw)
-            noise = torch.randn(latents.shape, generator=draw)
-            drawn = self._model.decode(latents + strength * noise)
-        drawn = drawn.float()
+        latents = self._place.run(self._model.encode, small)
+        strength = self._latent_noise * torch.rand(len(latents), 1, 1, 1, generator=draw)
+        noise = torch.randn(latents.shape, generator=draw)
+        drawn = self._place.run(self._model.decode, latents + strength * noise)
         at_half = functional.avg_pool2d(drawn, 2)
         loss = _distance(drawn, large) + _distance(at_half, small)
         return loss, {"psnr_half": float(psnr(at_half.detach(), small).mean())}
@@ -112,8 +114,9 @@ class AutoencoderTask(Task):
     @torch.no_grad()
     def _reconstruct(self, small: Tensor) -> Tensor:
         self._model.eval()
-        with self._optimiser.averaged(), torch.autocast("cpu", torch.bfloat16):
-            drawn = torch.cat([self._model.decode(self._model.encode(part)).float() for part in small.split(64)])
+        with self._optimiser.averaged():
+            latents = [self._place.run(self._model.encode, part) for part in small.split(64)]
+            drawn = torch.cat([self._place.run(self._model.decode, part) for part in latents])
         self._model.train()
         return drawn.clamp(-1, 1)
 

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from mmspec.embedded.clip import ClipShape, export
 from mmspec.embedded.scenes import Scene
+from mmspec.embedded.training.device import Place
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.phrases import PhraseTable, Question, questions, synonyms
@@ -109,8 +110,11 @@ class ClipTask(Task):
         held_out_previews: KnownPreviews | None,
         preview_share: float,
         melted_share: float,
+        device: str = "cpu",
     ) -> None:
         self._model = model
+        self._place = Place(device)
+        self._place.put(model)
         model.visual.to(memory_format=torch.channels_last)
         self._shape = shape
         self._table = table
@@ -138,7 +142,7 @@ class ClipTask(Task):
         say = {kind: tuple(_pick(names, rng) for names in terms.values()) for kind, terms in self._say.items()}
         batch = QuestionBatch([questions(scene, say, rng) for scene in scenes], self._table)
         image = self._image(pixels)
-        scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp()
+        scale = self._model.logit_scale.clamp(max=_MAX_LOG_SCALE).exp().cpu()
         scores = scale * image @ self._text(self._table.embeddings(batch.rows)).T
         figures, parts = {}, []
         for kind in batch.kinds:
@@ -180,15 +184,12 @@ class ClipTask(Task):
     def _image(self, pixels: Tensor) -> Tensor:
         pixels = pixels.mul(2).sub(1).contiguous(memory_format=torch.channels_last)
         # The fused kernel's backward pass is slow on CPU, and the tower attends over a handful of cells.
-        with (
-            torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-            torch.autocast("cpu", torch.bfloat16),
-        ):
-            features = self._model.visual(pixels)
-        return functional.normalize(features.float(), dim=-1)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            features = self._place.run(self._model.visual, pixels)
+        return functional.normalize(features, dim=-1)
 
     def _text(self, embeddings: Tensor) -> Tensor:
-        return functional.normalize(self._model.text.proj(embeddings), dim=-1)
+        return functional.normalize(self._place.run(self._model.text.proj, embeddings, autocast=False), dim=-1)
 
     def update(self, scale: float) -> None:
         """One AdamW step."""

@@ -24,6 +24,7 @@ from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.saving import save_pipeline
 from mmspec.embedded.text_encoder import PaddedText
 from mmspec.embedded.training.captions import EncodedCaptions
+from mmspec.embedded.training.device import Place
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.record import write_origin
@@ -69,9 +70,12 @@ class DiffusionTask(Task):
         prop_weight: float,
         origin: Mapping[str, object],
         seed: int,
+        device: str = "cpu",
     ) -> None:
         self._model = model
         nn.Module.to(model, torch.bfloat16)  # not ModelMixin.to, which warns of any cast
+        self._place = Place(device)
+        self._place.put(model)
         self._autoencoder = autoencoder.eval()
         self._scenes = scenes
         self._held_out = held_out
@@ -131,7 +135,7 @@ class DiffusionTask(Task):
         noise = torch.randn(shape, generator=generator(self._seed, "diffusion-sheet"))
         with self._optimiser.averaged():
             latents = euler_sample(
-                self._model, noise, text=self._prompts, guidance=_SHEET_GUIDANCE, num_steps=_SHEET_STEPS
+                self._velocity, noise, text=self._prompts, guidance=_SHEET_GUIDANCE, num_steps=_SHEET_STEPS
             )
         return contact_sheet(self._autoencoder.decode_unit(latents), num_columns=8, tile=128)
 
@@ -149,8 +153,12 @@ class DiffusionTask(Task):
         noise = torch.randn(x0.shape, generator=draw)
         time = torch.randn(n, generator=draw).sigmoid()
         dropped = torch.rand(n, generator=draw) < dropout
-        velocity = self._model(noisy(x0, noise, time), time, text.tokens, text.lengths, text.pooled, dropped)
-        return (velocity.float() - (noise - x0)).pow(2)
+        velocity = self._velocity(noisy(x0, noise, time), time, text.tokens, text.lengths, text.pooled, dropped)
+        return (velocity - (noise - x0)).pow(2)
+
+    def _velocity(self, *inputs: Tensor) -> Tensor:
+        """`DiffusionTransformer.forward`, with inputs and velocities float32 on the CPU."""
+        return self._place.run(self._model, *inputs, autocast=False)
 
 
 @torch.no_grad()

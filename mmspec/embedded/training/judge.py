@@ -17,6 +17,7 @@ from torch.nn import functional
 from mmspec.embedded.judge import Judge, Reading
 from mmspec.embedded.scenes import Scene
 from mmspec.embedded.training.clip import degrade
+from mmspec.embedded.training.device import Place
 from mmspec.embedded.training.loop import Task
 from mmspec.embedded.training.optimiser import Optimiser
 from mmspec.embedded.training.previews import KnownPreviews
@@ -50,8 +51,11 @@ class JudgeTask(Task):
         batch_size: int,
         learning_rate: float,
         seed: int,
+        device: str = "cpu",
     ) -> None:
         self._model = model.to(memory_format=torch.channels_last)
+        self._place = Place(device)
+        self._place.put(model)
         self._pictures = pictures
         self._held_out = held_out
         self._previews = previews
@@ -65,8 +69,8 @@ class JudgeTask(Task):
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """Sum over the heads of one batch."""
         pixels, scenes = self._draw_batch(generator(self._seed, "judge-batch", step))
-        with torch.autocast("cpu", torch.bfloat16):
-            reading = self._model(pixels.contiguous(memory_format=torch.channels_last))
+        with self._place.autocast():
+            reading = self._model(pixels.to(self._place.device, memory_format=torch.channels_last))
         return self._loss(_float(reading), scenes)
 
     def _draw_batch(self, draw: torch.Generator) -> tuple[Tensor, list[Scene]]:
@@ -80,17 +84,14 @@ class JudgeTask(Task):
         return torch.cat([painted, self._previews.pictures[rows].float().div(255)]), scenes
 
     def _loss(self, reading: Reading, scenes: list[Scene]) -> tuple[Tensor, dict[str, float]]:
-        parts = {
-            kind: functional.cross_entropy(reading.scene[kind], _scene_labels(kind, scenes), ignore_index=_IGNORED)
-            for kind in _TABLES
-        }
+        parts = {kind: _cross_entropy(reading.scene[kind], _scene_labels(kind, scenes)) for kind in _TABLES}
         parts["noun"] = _noun_loss(reading.nouns, scenes)
         pictures, nouns, labels = _thing_labels(scenes)
         if len(pictures):
-            found = self._model.describe(reading, pictures, nouns)
+            found = self._model.describe(reading, pictures.to(self._place.device), nouns.to(self._place.device))
             for kind, target in labels.items():
                 if (target != _IGNORED).any():
-                    parts[kind] = functional.cross_entropy(getattr(found, kind), target, ignore_index=_IGNORED)
+                    parts[kind] = _cross_entropy(getattr(found, kind), target)
         return torch.stack(list(parts.values())).sum(), {kind: float(part.detach()) for kind, part in parts.items()}
 
     def update(self, scale: float) -> None:
@@ -130,28 +131,28 @@ class JudgeTask(Task):
 
 @torch.no_grad()
 def accuracy(judge: Judge, known: KnownPreviews) -> dict[str, float]:
-    """How often `judge` is right about pictures of known contents, at its own size.
+    """How often `judge` is right about pictures of known contents, at its own size, on the device that it is on.
 
     Place, time, weather, and colour, count and position of things that are there: share of right answers. `noun`: a
     present thing scores above all absent ones; `noun_recall`: it scores above "nothing"; `noun_false`: things a picture
     that score above "nothing" and are not there.
     """
     scenes = [scene_at(known.seed, int(k)) for k in known.indices]
-    readings = [judge(part.float().div(255)) for part in known.pictures.split(100)]
+    readings = [judge(part.float().div(255).to(judge.device)) for part in known.pictures.split(100)]
     reading = Reading(
         {kind: torch.cat([r.scene[kind] for r in readings]) for kind in _TABLES},
         torch.cat([r.nouns for r in readings]),
         torch.cat([r.cells for r in readings]),
     )
     figures = {kind: _right(reading.scene[kind], _scene_labels(kind, scenes)) for kind in _TABLES}
-    present = _present(scenes)
+    present = _present(scenes).to(judge.device)
     best_absent = reading.nouns[:, :-1].masked_fill(present, -torch.inf).amax(1, keepdim=True)
     seen = reading.nouns[:, :-1] > reading.nouns[:, -1:]
     figures["noun"] = float((reading.nouns[:, :-1] > best_absent)[present].float().mean())
     figures["noun_recall"] = float(seen[present].float().mean())
     figures["noun_false"] = float((seen & ~present).float().sum(1).mean())
     pictures, nouns, labels = _thing_labels(scenes)
-    found = judge.describe(reading, pictures, nouns)
+    found = judge.describe(reading, pictures.to(judge.device), nouns.to(judge.device))
     return figures | {kind: _right(getattr(found, kind), target) for kind, target in labels.items()}
 
 
@@ -173,7 +174,7 @@ def _present(scenes: list[Scene]) -> Tensor:
 
 def _noun_loss(logits: Tensor, scenes: list[Scene]) -> Tensor:
     """Every present noun against "nothing" and all absent ones, and "nothing" against all absent ones: two softmaxes."""
-    present = _present(scenes)
+    present = _present(scenes).to(logits.device)
     others = torch.cat([logits[:, :-1].masked_fill(present, -torch.inf), logits[:, -1:]], 1).logsumexp(1)
     nothing = (others - logits[:, -1]).mean()
     rows, nouns = present.nonzero(as_tuple=True)
@@ -195,6 +196,10 @@ def _thing_labels(scenes: list[Scene]) -> tuple[Tensor, Tensor, dict[str, Tensor
     return table[:, 0], table[:, 1], {"colour": table[:, 2], "count": table[:, 3], "position": table[:, 4]}
 
 
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels.to(logits.device), ignore_index=_IGNORED)
+
+
 def _right(logits: Tensor, labels: Tensor) -> float:
     asked = labels != _IGNORED
-    return float((logits[asked].argmax(1) == labels[asked]).float().mean())
+    return float((logits.cpu()[asked].argmax(1) == labels[asked]).float().mean())

@@ -63,13 +63,16 @@ class Task(abc.ABC):
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How often things happen. `fast_dev_run` does two steps and every other thing once."""
+    """How often things happen, and on which `device` the passes run. `fast_dev_run` does two steps and every other thing
+    once.
+    """
 
     log_steps: int
     checkpoint_s: float
     export_s: float
     num_threads: int
     fast_dev_run: bool = False
+    device: str = "cpu"
 
 
 def train(task: Task, schedule: Schedule, settings: LoopSettings, *, folder: Path) -> dict[str, float]:
@@ -81,7 +84,7 @@ def train(task: Task, schedule: Schedule, settings: LoopSettings, *, folder: Pat
     checkpoint = folder / "checkpoint.pt"
     step, spent_s = 0, 0.0
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
+        saved = torch.load(checkpoint, weights_only=True, map_location="cpu")
         task.load(saved["task"])
         step, spent_s = saved["step"], saved["spent_s"]
         _LOGGER.info("resumed %s at step %d after %.0f s", folder.name, step, spent_s)
