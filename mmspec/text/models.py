@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,8 @@ class LanguageModels:
         self.name, self.draft_name = target_model_path, draft_model_path
         self.tokenizer = _load_tokenizer(folder)
         self.num_token_ids = len(self.tokenizer)
+        # A prompt that is too long is refused by the engine; the tokenizer would warn of it as well.
+        self.tokenizer.model_max_length = sys.maxsize
         self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
         self.end_ids = end_ids
         self._grammar_tokenizer: Any = None

@@ -132,6 +132,9 @@ class SamplingParams:
             ("presence_penalty", -100, 100, "-100 to 100"),
             ("min_new_tokens", 0, math.inf, "0 or more"),
         )
+        for name in ("top_p", *(name for name, *_ in ranges)):
+            if not isinstance(getattr(self, name), (int, float)):
+                raise InputError(f"{name}={getattr(self, name)!r} is no number")
         for name, low, high, allowed in ranges:
             value = getattr(self, name)
             if not low <= value <= high:

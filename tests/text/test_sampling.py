@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -297,6 +298,8 @@ def test_bad_logits_name_the_stage(bad: float) -> None:
     [
         {"temperature": -1},
         {"temperature": float("nan")},
+        {"temperature": "warm"},
+        {"top_p": None},
         {"top_p": 0},
         {"top_p": 1.5},
         {"min_p": 2},
@@ -307,7 +310,7 @@ def test_bad_logits_name_the_stage(bad: float) -> None:
         {"logit_bias": ((3, float("inf")),)},
     ],
 )
-def test_parameter_out_of_range_is_refused(field: dict[str, float]) -> None:
+def test_parameter_out_of_range_is_refused(field: dict[str, Any]) -> None:
     """The message names the field."""
     with pytest.raises(InputError, match=next(iter(field))):
         SamplingParams(**field)
