@@ -9,30 +9,31 @@ from typing import Any
 
 import yaml
 
+from mmspec.cogen.copy import Copy
 from mmspec.pipeline import Job
 from mmspec.seeding import derive
 from mmspec.text.decode import TextDecoder
 from mmspec.text.drafters.base import Drafter
 from mmspec.text.models import LanguageModels
 from mmspec.text.planned import PlannedGrowth
-from mmspec.text.prompt import Template
 from mmspec.text.tune import RecordingGrowth, summarise, time_passes
-from mmspec.text.types import SamplingParams
 
 log = logging.getLogger(__name__)
 
 
 class Tune(Job):
-    """Starts with a wide tree of depth 3, measures, searches, and writes `tuned.yaml`."""
+    """Starts with a wide tree of depth 3, measures, searches, and writes `tuned.yaml`.
+
+    Acceptance depends on what is written and how freely: it is measured on texts of `copy`.
+    """
 
     def __init__(
         self,
         *,
         models: LanguageModels,
         drafter: Drafter,
-        template: Template,
+        copy: Copy,
         prompts: Sequence[str],
-        temperature: float,
         max_tokens: int,
         start_widths: Sequence[int],
         sizes: Sequence[int],
@@ -41,8 +42,8 @@ class Tune(Job):
         tree_budget: int,
         seed: int,
     ) -> None:
-        self._models, self._drafter, self._template, self._prompts = models, drafter, template, tuple(prompts)
-        self._params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+        self._models, self._drafter, self._template, self._prompts = models, drafter, copy.template, tuple(prompts)
+        self._params = copy.params(max_tokens)
         self._growth = RecordingGrowth(tree_widths=start_widths, tree_budget=max(sizes))
         self._sizes, self._repeats = tuple(sizes), repeats
         self._tree_depth, self._tree_budget, self._seed = tree_depth, tree_budget, seed

@@ -16,6 +16,7 @@ import yaml
 from hydra.utils import instantiate
 
 from mmspec.api import compose, plain
+from mmspec.cogen.copy import Copy
 from mmspec.errors import InputError, WeightsError
 from mmspec.text.bench import as_table, measure
 from mmspec.text.drafters.small_lm import SmallLMDrafter
@@ -63,9 +64,8 @@ def test_tuning_writes_a_tree_that_can_be_used(tmp_path: Path) -> None:
     Tune(
         models=TinyModels(seed=0),
         drafter=SmallLMDrafter(),
-        template=CompletionTemplate("{prompt}"),
+        copy=Copy(CompletionTemplate("{prompt}"), {"temperature": 0.8}),
         prompts=["rain"],
-        temperature=0.8,
         max_tokens=12,
         start_widths=[3, 2],
         sizes=[1, 8],
