@@ -37,7 +37,7 @@ from mmspec.pipeline import Job, Pipeline
 from mmspec.report import Previews, Provenance
 from mmspec.types import Done, Event, Loaded, Request, Result
 
-__all__ = ["Pipe", "Stream", "build", "compose", "explain", "first_line", "kind_of", "load", "plain"]
+__all__ = ["Pipe", "Stream", "build", "compose", "explain", "first_line", "kind_of", "load", "part", "plain"]
 
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'$", re.MULTILINE)
 
@@ -248,6 +248,12 @@ def build(node: Mapping[str, Any], *, on_loaded: Callable[[Loaded], None], besid
             arguments[name] = _instantiate(value)
             on_loaded(Loaded(part=name, seconds_s=time.perf_counter() - started))
     return kind(**arguments, **load_later(makers))
+
+
+def part(node: Mapping[str, Any], *, key: str) -> Any:
+    """Build what a node names; raises `UsageError` as `check_node` does, and what the constructor raises."""
+    check_node(node, key=key)
+    return _instantiate(node)
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from mmspec.errors import InputError
 from mmspec.types import Request
 
 CONFIG_NAME = "config"
-LITERAL_KEYS = ("prompt", "negative_prompt", "image", "text")
+LITERAL_KEYS = ("prompt", "negative_prompt", "image", "text", "prompts")
 """Keys whose values are taken letter by letter on the command line."""
 
 _MAX_LISTED = 16  # names that fit one line
@@ -51,6 +51,7 @@ class Settings:
     metadata: bool
     fail_on_unverified: bool
     quiet: bool
+    prompts: str = ""  # results of before it say nothing of it
 
     def request(self) -> Request:
         """The request that these settings describe; raises `InputError` as `Request` does."""

@@ -1,7 +1,7 @@
 """The command line: `python -m mmspec.run prompt="..." [key=value ...]`.
 
 One of the two modules that know Hydra. Every argument is Hydra's, with one exception: what stands after
-`prompt=`, `negative_prompt=`, `image=` and `text=` is taken letter by letter, so nothing in it is quoted, split or looked up.
+`prompt=`, `negative_prompt=`, `image=`, `text=` and `prompts=` is taken letter by letter, so nothing in it is quoted, split or looked up.
 
 Exit codes: 0 done, 1 an `MmspecError`, 2 wrong usage, 3 not verified (with `fail_on_unverified=true`),
 130 interrupted.
@@ -149,6 +149,8 @@ def _run(config: "DictConfig", started_s: float) -> int:
     output = Path(hydra_config.sweep.dir if hydra_config.mode is RunMode.MULTIRUN else settings.output)
     if settings.quiet:
         logging.getLogger("mmspec").setLevel(logging.ERROR)
+    if settings.prompts:
+        return _run_batch(values, settings, provenance, output.expanduser().absolute())
     screen = terminal(quiet=settings.quiet)
     try:
         screen.start(title(settings, pipeline=name))
@@ -158,6 +160,34 @@ def _run(config: "DictConfig", started_s: float) -> int:
         return answer(node, settings, provenance, output.expanduser().absolute(), screen, started_s)
     finally:
         screen.close()
+
+
+def _run_batch(values: Mapping[str, Any], settings: Settings, provenance: "Provenance", output: Path) -> int:
+    """Every prompt of a file; returns the exit code."""
+    from mmspec.api import kind_of, part
+    from mmspec.batch.batch import run_batch
+    from mmspec.pipeline import Job
+    from mmspec.report.progress import Progress
+
+    if issubclass(kind_of(values["pipeline"]), Job):
+        raise UsageError("prompts is given, but this pipeline answers no prompt: leave it out")
+    progress = Progress(quiet=settings.quiet)
+    try:
+        batch = run_batch(
+            part(values["executor"], key="executor"), settings, provenance, output=output, progress=progress
+        )
+    finally:
+        progress.close()
+        _end_of_imports()
+    progress.written(batch.folder, [outcome.plain() for outcome in batch.outcomes])
+    if batch.interrupted:
+        num_done = sum(outcome.status == "done" for outcome in batch.outcomes)
+        return _complain(
+            f"interrupted: {num_done} results are in {batch.folder}; the same command goes on", _INTERRUPTED
+        )
+    if batch.failed:
+        return _FAILED
+    return _UNVERIFIED if settings.fail_on_unverified and not batch.verified else _OK
 
 
 def answer(

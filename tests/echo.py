@@ -54,15 +54,18 @@ class Echo(Pipeline):
         for branch_id in ids:
             yield TextGrown(branch_id, text, num_tokens=3)
             yield PreviewReady(branch_id, 0, 2, preview=Preview(torch.full((3, 8, 8), 0.25), 0.5))
-        if self._ending == "model_error":
+        ending = request.prompt if self._ending == "as_prompted" else self._ending
+        if ending == "model_error":
             raise ModelError("the voice cracked: got NaN in round 0")
-        if self._ending == "bug":
+        if ending == "bug":
             raise RuntimeError("a bug")
-        if self._ending == "interrupted":
+        if ending == "interrupted":
             time.sleep(60)
+        while ending == "wait_for_no_file" and Path("wait").exists():
+            time.sleep(0.05)
         claim = Claim("red car", ClaimKind.PROP, "prompt", (0, 7), contrasts=("blue car",))
         failed = ClaimScore(claim, 0.1, Verdict.FAILED, looks_like="blue car")
-        held = failed if self._ending == "contradicted" else ClaimScore(claim, 0.9, Verdict.HELD)
+        held = failed if ending == "contradicted" else ClaimScore(claim, 0.9, Verdict.HELD)
         reason = "red car: looks like blue car (0.10)"
         tree = []
         for branch_id in ids:
@@ -80,7 +83,7 @@ class Echo(Pipeline):
             for k in range(request.n)
         )
         metrics = {"text_s": 0.25, "num_target_calls": 3}
-        yield Done(Result(request, pairs, tuple(tree), metrics, partial=self._ending == "partial"))
+        yield Done(Result(request, pairs, tuple(tree), metrics, partial=ending == "partial"))
 
 
 class Chore(Job):

@@ -31,6 +31,7 @@ _MAY_IMPORT = {
     "cogen": {"text", "image", "verify"},
     "report": {"cogen", "configuration"},
     "answer": {"report"},
+    "batch": {"answer", "api", "configuration", "pipeline", "report"},
     "configuration": set(),
 }
 _ADAPTERS = {"weights", "text", "image", "verify", "embedded"}

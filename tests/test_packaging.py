@@ -33,7 +33,7 @@ def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
     }
     assert len(list(site.rglob("licenses/*"))) == 2
     templates = {path.name for path in (site / "mmspec" / "report" / "templates").iterdir()}
-    assert templates == {"card.html", "report.css", "report.html"}
+    assert templates == {"batch.css", "batch.html", "card.html", "report.css", "report.html"}
 
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "pipelines").mkdir(parents=True)

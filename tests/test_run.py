@@ -2,14 +2,12 @@
 
 import functools
 import json
-import logging
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,32 +17,11 @@ from PIL import Image
 
 from mmspec import run
 from mmspec.report.png import read_own
+from tests.command import CONF, Command, command
 
-_CONF = Path(__file__).parent / "conf"
+__all__ = ["command"]
+
 _ROOT = Path(__file__).parent.parent
-
-Command = Callable[..., int]
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    """Runs the command line in this process, with the pipelines of `tests/conf`, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
-    monkeypatch.delenv("HYDRA_FULL_ERROR")
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    handlers = logging.root.handlers[:]
-    levels = {name: logging.getLogger(name).level for name in ("", "mmspec", "mmspec.weights", "pipelines")}
-
-    def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["mmspec", "--config-dir", str(_CONF), *arguments])
-        return run.main()
-
-    yield call
-    logging.root.handlers[:] = handlers
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
 
 
 def _result(output: Path = Path("outputs")) -> Path:
@@ -133,7 +110,7 @@ def test_given_text_and_picture_are_taken_letter_by_letter(command: Command) -> 
         (["prompt="], 1, "prompt is empty"),
         (["prompt=   "], 1, "prompt is empty"),
         (["prompt=x", "n=0"], 1, "n=0 is too small"),
-        (["promt=x"], 2, "unknown key promt: did you mean prompt?"),
+        (["promt=x"], 2, "unknown key promt: did you mean prompt"),
         (["prompt=x", "+sed=3"], 2, "unknown key sed: did you mean seed"),
         (["prompt=x", "seed=abc"], 2, "seed=abc is no int"),
         (["prompt=x", "quiet=7"], 2, "quiet=7 is no bool"),
@@ -250,7 +227,7 @@ def test_help_and_configuration_need_no_model(command: Command, capsys: pytest.C
 
 def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "mmspec.run", "--config-dir", str(_CONF), *arguments],
+        [sys.executable, "-m", "mmspec.run", "--config-dir", str(CONF), *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         stdout=subprocess.PIPE,
@@ -297,7 +274,7 @@ def test_file_that_cannot_grow_leaves_nothing(tmp_path: Path) -> None:
         "sys.exit(run.main())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, "--config-dir", str(_CONF), "pipeline=echo", "prompt=x", "quiet=true"],
+        [sys.executable, "-c", script, "--config-dir", str(CONF), "pipeline=echo", "prompt=x", "quiet=true"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         capture_output=True,

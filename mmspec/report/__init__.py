@@ -3,7 +3,7 @@
 Knows events, results and the trace; knows no model. A sink never changes a run.
 """
 
-from mmspec.report.folder import JobFolder, ResultFolder, folder_name
+from mmspec.report.folder import JobFolder, ResultFolder, folder_name, output_errors, slug, write_config
 from mmspec.report.previews import Pictures, Previews
 from mmspec.report.provenance import Provenance
 from mmspec.report.sink import Sink
@@ -18,5 +18,8 @@ __all__ = [
     "Sink",
     "Terminal",
     "folder_name",
+    "output_errors",
+    "slug",
     "terminal",
+    "write_config",
 ]

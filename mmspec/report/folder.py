@@ -45,7 +45,7 @@ class ResultFolder:
         self._name = name
 
     def __enter__(self) -> Self:
-        with _output_errors(self._output):
+        with output_errors(self._output):
             self._output.mkdir(parents=True, exist_ok=True)
             self._temporary = Path(tempfile.mkdtemp(prefix=f".{self._name}-", dir=self._output))
         return self
@@ -72,7 +72,7 @@ class ResultFolder:
         from mmspec.report.page import report_page  # its libraries are not needed to begin
 
         folder = self._temporary
-        with _output_errors(self._output):
+        with output_errors(self._output):
             for index, pair in enumerate(result.pairs):
                 suffix = f"_{index}" if index else ""
                 (folder / f"text{suffix}.txt").write_text(pair.text + "\n", encoding="utf-8")
@@ -90,7 +90,7 @@ class ResultFolder:
             whole = {**trace, "config": provenance.config, "overrides": provenance.overrides}
             whole["versions"] = provenance.versions
             (folder / "trace.json").write_text(json.dumps(whole, ensure_ascii=False, indent=1), encoding="utf-8")
-            _write_config(folder / ".hydra", provenance)
+            write_config(folder / ".hydra", provenance)
             folder.chmod(0o755)  # mkdtemp's 0700 is for secrets
             return _take_name(folder, self._output, self._name)
 
@@ -104,24 +104,29 @@ class JobFolder:
 
     def make(self, provenance: Provenance) -> Path:
         """Make the folder with the resolved configuration in it; raises `OutputError`."""
-        with _output_errors(self._output):
+        with output_errors(self._output):
             self._output.mkdir(parents=True, exist_ok=True)
             for folder in _candidates(self._output, self._name):
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
-                    _write_config(folder / ".hydra", provenance)
+                    write_config(folder / ".hydra", provenance)
                     return folder
         raise OutputError(f"{self._output} holds {_MAX_TRIES} folders named {self._name}: clear it up")
 
 
 def folder_name(prompt: str, *, seed: int, at: datetime.datetime) -> str:
     """The name of a run's folder: when, what and with which seed; letters any file system takes."""
-    plain = unicodedata.normalize("NFKC", prompt).lower()
-    slug = re.sub(r"[\W_]+", "-", plain)[:_SLUG_CHARS].strip("-")
-    return "-".join(part for part in (f"{at:%Y%m%d-%H%M%S}", slug, str(seed)) if part)
+    return "-".join(part for part in (f"{at:%Y%m%d-%H%M%S}", slug(prompt), str(seed)) if part)
 
 
-def _write_config(folder: Path, provenance: Provenance) -> None:
+def slug(words: str) -> str:
+    """The beginning of these words as a part of a file name; empty where they hold no letter."""
+    plain = unicodedata.normalize("NFKC", words).lower()
+    return re.sub(r"[\W_]+", "-", plain)[:_SLUG_CHARS].strip("-")
+
+
+def write_config(folder: Path, provenance: Provenance) -> None:
+    """Write the resolved configuration and the overrides into a new folder."""
     folder.mkdir()
     for name, content in (("config", dict(provenance.config)), ("overrides", list(provenance.overrides))):
         text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
@@ -145,7 +150,8 @@ def _candidates(output: Path, name: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _output_errors(output: Path) -> Iterator[None]:
+def output_errors(output: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an `OutputError`."""
     try:
         yield
     except OSError as error:

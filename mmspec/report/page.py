@@ -18,7 +18,7 @@ from mmspec.report.provenance import Provenance
 from mmspec.report.strip import time_strip
 from mmspec.report.thumbnail import data_uri, shaded
 
-__all__ = ["report_card", "report_page"]
+__all__ = ["report_card", "report_page", "template"]
 
 _FULL_PIXELS, _FULL_PIXELS_OF_MANY = 768, 320
 _MANY_PAIRS = 6
@@ -39,7 +39,7 @@ def report_page(
     request, metrics = trace["request"], trace["metrics"]
     side = _FULL_PIXELS_OF_MANY if len(images) > _MANY_PAIRS else _FULL_PIXELS
     pairs = [_pair(pair, image, side=side) for pair, image in zip(trace["pairs"], images, strict=True)]
-    return _template("report.html").render(
+    return template("report.html").render(
         title=f"mmspec: {' '.join(_topic(request).split())[:80]}",
         request=request,
         prompt=_pieces(request["prompt"], trace["pairs"][0]["claims"], source="prompt"),
@@ -61,11 +61,12 @@ def report_page(
 def report_card(trace: Mapping[str, Any], *, images: Sequence[Image.Image | None]) -> str:
     """The best pairs as a piece of HTML for a notebook: text, picture, verdict, and the claims that do not hold."""
     pairs = [_pair(pair, image, side=_CARD_PIXELS) for pair, image in zip(trace["pairs"], images, strict=True)]
-    return _template("card.html").render(pairs=pairs[:_MAX_CARD_PAIRS], num_left=max(0, len(pairs) - _MAX_CARD_PAIRS))
+    return template("card.html").render(pairs=pairs[:_MAX_CARD_PAIRS], num_left=max(0, len(pairs) - _MAX_CARD_PAIRS))
 
 
 @functools.cache
-def _template(name: str) -> Any:
+def template(name: str) -> Any:
+    """A page of `templates/`; what fills it is escaped."""
     return Environment(
         loader=PackageLoader("mmspec.report"),
         autoescape=True,

@@ -28,7 +28,7 @@ class Provenance:
     def command(self, request: Mapping[str, Any]) -> str:
         """The shell command that makes the same again; `request` is the trace's."""
         others = [text for text in self.overrides if text.lstrip("+").partition("=")[0] not in LITERAL_KEYS]
-        asked = [f"{key}={request[key]}" for key in LITERAL_KEYS if request[key]]
+        asked = [f"{key}={request[key]}" for key in LITERAL_KEYS if request.get(key)]
         return shlex.join(["python", "-m", "mmspec.run", *asked, *others])
 
     @property
