@@ -45,6 +45,7 @@ class BestOfN(Pipeline):
         self._scorer = scorer
         self._policy = policy
         self._copy = copy
+        self._parts.prepare(copy)
         self._num_branches = num_branches
         self._num_drafts = num_drafts
         self._num_steps = num_steps

@@ -62,6 +62,7 @@ class CoGeneration(Pipeline):
         self._prune = prune
         self._policy = policy
         self._copy = copy
+        self._parts.prepare(copy)
         self._schedule = schedule
         self._budget = Budget(num_branches, num_drafts, num_steps, draft_steps, steps_per_round, segment_tokens)
         self._until = SegmentEnd(segment_marks)

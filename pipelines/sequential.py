@@ -38,6 +38,7 @@ class Sequential(Pipeline):
         self._parts = Parts(text, images, extractor)
         self._policy = policy
         self._copy = copy
+        self._parts.prepare(copy)
         self._num_steps = num_steps
 
     def stream(self, request: Request) -> Iterator[Event]:

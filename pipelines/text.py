@@ -23,6 +23,7 @@ class Text(Pipeline):
         self._decoder = text
         self._copy = copy
         self._chunk_passes = chunk_passes
+        text.prepare(copy.template)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """See `Pipeline.stream`."""

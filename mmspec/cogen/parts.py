@@ -11,6 +11,7 @@ from mmspec.errors import MmspecError, ModelError
 from mmspec.later import Later, arrived
 
 if TYPE_CHECKING:
+    from mmspec.cogen.copy import Copy
     from mmspec.image.drafter import ImageDrafter
     from mmspec.text.decode import TextDecoder
     from mmspec.verify.claims import ClaimExtractor
@@ -30,6 +31,11 @@ class Parts:
     def images(self) -> ImageDrafter:
         """The image drafter, waited for where it is still loading."""
         return arrived(self.drafter)
+
+    def prepare(self, copy: Copy) -> None:
+        """Read what every text of this copy begins with: part of loading."""
+        with stage("text prefill"):
+            self.text.prepare(copy.template)
 
 
 @contextmanager

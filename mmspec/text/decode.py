@@ -70,6 +70,16 @@ class TextDecoder:
     def _reproducible(acceptance: str) -> bool:
         return ACCEPTANCES[acceptance].deterministic
 
+    def prepare(self, template: Template) -> None:
+        """Compute what every text of the template begins with, so that the first one starts as soon as the others."""
+        ids, num_shared = self._encode(template, "a")
+        self._engine.remember(ids[:num_shared])
+
+    def _encode(self, template: Template, prompt: str) -> tuple[list[int], int]:
+        """The ids of a prompt in its template, and how many of them every prompt begins with."""
+        ids = self.models.encode(template.render(self.models.tokenizer, prompt))
+        return ids, num_equal(ids, self.models.encode(beginning(template, self.models.tokenizer)))
+
     def start(self, prompt: str, *, params: SamplingParams, seed: int, template: Template | None = None) -> TextState:
         """A text of no tokens: the prompt, prefilled. Raises `InputError` where it is empty or too long."""
         if not prompt.strip():
@@ -77,8 +87,7 @@ class TextDecoder:
         if template is None:
             ids, num_shared = self.models.encode_prompt(prompt), 0
         else:
-            ids = self.models.encode(template.render(self.models.tokenizer, prompt))
-            num_shared = num_equal(ids, self.models.encode(beginning(template, self.models.tokenizer)))
+            ids, num_shared = self._encode(template, prompt)
         begun = time.perf_counter()
         ((engine_state, hidden),) = self._engine.prefill([ids], num_shared=num_shared)
         metrics = TextMetrics(prefill_s=time.perf_counter() - begun)

@@ -70,6 +70,9 @@ class TextEngine(abc.ABC):
         for them. Raises `InputError` for an empty prompt or one that leaves no room in the context.
         """
 
+    def remember(self, ids: Sequence[int]) -> None:  # noqa: B027  (an engine may keep nothing)
+        """Compute now what `prefill` keeps of a shared beginning; nothing where an engine keeps none."""
+
     @abc.abstractmethod
     def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
         """Scores every node of `trees[i]`, whose root is the last token of `states[i]`: one pass for all."""

@@ -88,6 +88,12 @@ class LlamaEngine(TextEngine):
         self.check_prompts(prompts)
         return [self._prefill(tuple(ids), min(num_shared, len(ids) - 1)) for ids in prompts]
 
+    @override
+    @torch.inference_mode()
+    def remember(self, ids: Sequence[int]) -> None:
+        if ids:
+            self._beginning(tuple(ids))
+
     def _prefill(self, ids: tuple[int, ...], num_shared: int) -> tuple[EngineState, Tensor]:
         """The shared beginning is always a pass of its own, kept or not: so a text never depends on what came before."""
         num = len(ids) - 1

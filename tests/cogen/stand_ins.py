@@ -49,6 +49,9 @@ class TextStandIn:
     default: Sequence[str]
     calls: list[int] = field(default_factory=list)
 
+    def prepare(self, template: PromptTemplate) -> None:
+        """Nothing to compute."""
+
     def start(self, prompt: str, *, params: SamplingParams, seed: int, template: PromptTemplate) -> TextStandInState:
         return TextStandInState("", (), None, seed, params.max_tokens)
 

@@ -13,11 +13,14 @@ from transformers import LlamaConfig, Qwen2Config
 from mmspec.errors import InputError
 from mmspec.seeding import generator
 from mmspec.text.decode import TextDecoder
+from mmspec.text.drafters.base import NoDrafter
 from mmspec.text.drafters.small_lm import SmallLMDrafter
 from mmspec.text.growth import FixedGrowth
-from mmspec.text.linear import Int8Linear, PackedLinear, PlainLinear
+from mmspec.text.linear import Int4Linear, Int8Linear, PackedLinear, PlainLinear
 from mmspec.text.llama import check_config
 from mmspec.text.models import LanguageModels
+from mmspec.text.prompt import CompletionTemplate
+from mmspec.text.state import TextState
 from mmspec.text.tiny import save_random
 from mmspec.text.tree import root_only
 from mmspec.text.types import SamplingParams
@@ -93,7 +96,25 @@ def test_linear_is_close_to_the_exact_product(kind: type[Any]) -> None:
     assert (got - expected).norm() / expected.norm() < 0.02
 
 
-@pytest.mark.parametrize("kind", [PackedLinear, Int8Linear])
+def test_weights_of_four_bits_are_met() -> None:
+    """Blocks of 16 levels, as in a Q4_1 file: the product is that of bf16; others are rounded to 4 bits."""
+    source = generator(2, "test")
+    levels = torch.randint(0, 16, (48, 2, 32), generator=source).float()
+    levels[..., 0], levels[..., 1] = 0, 15  # a block always has both ends
+    blocks = levels * torch.rand(48, 2, 1, generator=source) + torch.randn(48, 2, 1, generator=source)
+    weight, x = blocks.flatten(1), torch.randn(5, 64, generator=source).bfloat16()
+
+    def error(weight: torch.Tensor) -> float:
+        expected = x.float() @ weight.T
+        return float((Int4Linear(weight)(x).float() - expected).norm() / expected.norm())
+
+    assert error(weight) < 0.005
+    assert 0.02 < error(torch.randn(48, 64, generator=source)) < 0.15
+    with pytest.raises(InputError, match="not 48 and 64"):
+        Int4Linear(torch.zeros(64, 48))
+
+
+@pytest.mark.parametrize("kind", [PackedLinear, Int8Linear, Int4Linear])
 def test_row_does_not_depend_on_other_rows(kind: type[Any]) -> None:
     """A row alone is bit-identical to the row among others, also beside a row of huge values."""
     source = generator(1, "test")
@@ -172,3 +193,33 @@ def test_shared_beginning_changes_no_text(language_models: Any) -> None:
         ((state, whole),) = engine.prefill([ids])
         torch.testing.assert_close(hidden, whole, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(logits, engine.verify([state], [root_only(ids[-1])])[0].logits, atol=1e-4, rtol=1e-4)
+
+
+def test_prepared_template_leaves_the_prompt_alone_to_compute(
+    language_models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `prepare`, a first text runs its own tokens only, and reads the same as without."""
+    models = language_models("llama", engine="llama")
+    template = CompletionTemplate("One: rain.\nTwo: {prompt}")
+    growth = FixedGrowth(tree_widths=[1], tree_budget=2)
+    decoder = TextDecoder(engine=models, drafter=NoDrafter(), growth=growth, acceptance="shared_noise")
+    forward, sizes = models.engine._forward, []
+
+    def counted(tokens: torch.Tensor, *rest: Any) -> torch.Tensor:
+        sizes.append(len(tokens))
+        return forward(tokens, *rest)
+
+    def text() -> TextState:
+        state = decoder.start("fog", params=SamplingParams(max_tokens=12), seed=3, template=template)
+        sizes.append(0)
+        return decoder.extend([state], max_new_tokens=12, until=None)[0]
+
+    monkeypatch.setattr(models.engine, "_forward", counted)
+    unprepared = text()
+    models.engine._beginnings.clear()
+    decoder.prepare(template)
+    sizes.clear()
+    prepared = text()
+    assert sizes[: sizes.index(0)] == [len("fog") - 1]  # a token is a byte, and the last one is the first tree's root
+    assert prepared.ids == unprepared.ids
+    assert prepared.log_probs == unprepared.log_probs
