@@ -9,7 +9,7 @@ Legend: `m` nodes in the pass, `d` hidden size, `h` key-value heads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -23,7 +23,7 @@ from mmspec.errors import InputError, ModelError
 from mmspec.text.attention import Part, Prompt, alone, together
 from mmspec.text.engine import EngineState, TextEngine, Verified, committed_ids
 from mmspec.text.kv_cache import SPARE_SLOTS, Buffer, side_by_side
-from mmspec.text.linear import Int8Linear, Linear, PackedLinear, PlainLinear
+from mmspec.text.linear import Int4Linear, Int8Linear, Linear, PackedLinear, PlainLinear
 from mmspec.text.tree import chain, position_ids
 from mmspec.text.types import TokenTree
 
@@ -33,8 +33,10 @@ MAX_BEGINNINGS = 8
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """Projections of one layer; the norms' weights are folded into what follows them."""
+    """Projections of one layer; a norm's weight is None where it is folded into what follows it."""
 
+    attention_norm: Tensor | None
+    mlp_norm: Tensor | None
     qkv: Linear
     out: Linear
     gate_up: Linear
@@ -74,13 +76,17 @@ class LlamaEngine(TextEngine):
     def output_weights(self) -> Tensor:
         return self._output
 
-    def _layer(self, weights: dict[str, Tensor], prefix: str, kind: Callable[[Tensor], Linear]) -> _Layer:
+    def _layer(self, weights: dict[str, Tensor], prefix: str, kind: type[Linear]) -> _Layer:
         attention_norm = weights[prefix + "input_layernorm.weight"].float()
         mlp_norm = weights[prefix + "post_attention_layernorm.weight"].float()
         q, k, v, out = (weights[f"{prefix}self_attn.{name}_proj.weight"].float() for name in "qkvo")
         gate, up, down = (weights[f"{prefix}mlp.{name}_proj.weight"].float() for name in ("gate", "up", "down"))
         qkv = torch.cat([interleave(q, self._head_dim), interleave(k, self._head_dim), v])
-        return _Layer(kind(qkv * attention_norm), kind(out), kind(torch.cat([gate, up]) * mlp_norm), kind(down))
+        gate_up = torch.cat([gate, up])
+        if not kind.takes_norm:
+            norms = attention_norm.to(self._dtype), mlp_norm.to(self._dtype)
+            return _Layer(*norms, kind(qkv), kind(out), kind(gate_up), kind(down))
+        return _Layer(None, None, kind(qkv * attention_norm), kind(out), kind(gate_up * mlp_norm), kind(down))
 
     @override
     @torch.inference_mode()
@@ -192,13 +198,15 @@ class LlamaEngine(TextEngine):
         num_q, num_kv, dim = self._num_heads, self._num_kv_heads, self._head_dim
         norm_shape = (self.hidden_size,)
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(functional.rms_norm(x, norm_shape, None, self._eps)).view(-1, num_q + 2 * num_kv, dim)
+            qkv = layer.qkv(functional.rms_norm(x, norm_shape, layer.attention_norm, self._eps)).view(
+                -1, num_q + 2 * num_kv, dim
+            )
             # Pairs of a head are adjacent (see `interleave`): rotation is one complex product.
             turned = torch.view_as_complex(qkv[:, : num_q + num_kv].float().unflatten(2, (-1, 2))) * rotation
             q, k = torch.view_as_real(turned).flatten(2).to(self._dtype).split([num_q, num_kv], dim=1)
             v = qkv[:, num_q + num_kv :].to(self._dtype)
             x = layer.out.add_to(x, _attended(parts, index, q, k, v)).to(self._dtype)
-            gate, up = layer.gate_up(functional.rms_norm(x, norm_shape, None, self._eps)).chunk(2, dim=1)
+            gate, up = layer.gate_up(functional.rms_norm(x, norm_shape, layer.mlp_norm, self._eps)).chunk(2, dim=1)
             x = layer.down.add_to(x, (functional.silu(gate) * up).to(self._dtype)).to(self._dtype)
         return functional.rms_norm(x, norm_shape, self._final_norm, self._eps)
 
@@ -226,21 +234,24 @@ def check_config(config: Any) -> None:
         raise InputError(f"engine=llama does not compute {given}: use engine=hf")
 
 
-def _linear_kinds(dtype: torch.dtype, quantize: str) -> tuple[Callable[[Tensor], Linear], Callable[[Tensor], Linear]]:
+def _linear_kinds(dtype: torch.dtype, quantize: str) -> tuple[type[Linear], type[Linear]]:
     """Kinds of the layers' projections and of the output head."""
     if dtype == torch.float32:
-        plain: Callable[[Tensor], Linear] = PlainLinear
+        plain: type[Linear] = PlainLinear
     elif dtype == torch.bfloat16:
         plain = PackedLinear
     else:
         raise InputError(f"engine=llama has no {dtype}: expected float32 or bfloat16")
-    kinds: dict[str, tuple[Callable[[Tensor], Linear], Callable[[Tensor], Linear]]] = {
+    kinds: dict[str, tuple[type[Linear], type[Linear]]] = {
         "none": (plain, plain),
         "head": (plain, Int8Linear),
         "all": (Int8Linear, Int8Linear),
+        "int4": (Int4Linear, Int8Linear),
     }
     if quantize not in kinds:
         raise InputError(f"quantize={quantize!r} is unknown: expected one of {sorted(kinds)}")
+    if quantize == "int4" and dtype != torch.bfloat16:
+        raise InputError("quantize=int4 needs dtype=bfloat16")
     return kinds[quantize]
 
 
