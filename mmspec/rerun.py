@@ -68,7 +68,7 @@ def rerun(arguments: Sequence[str], started_s: float) -> int:
     try:
         screen.start(title(settings, pipeline="again"))
         output = Path(settings.output).expanduser().absolute()
-        return answer(config["pipeline"], settings, provenance, output, screen, started_s)
+        return answer(config["pipeline"], settings, provenance, output, screen, started_s).code
     finally:
         screen.close()
 

@@ -37,13 +37,22 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from mmspec.report import Provenance, Terminal
+    from mmspec.report.cell import Cell
 
-__all__ = ["answer", "guarded", "literal", "main", "title"]
+__all__ = ["Left", "answer", "guarded", "literal", "main", "title"]
 
 _OK, _FAILED, _USAGE, _UNVERIFIED, _INTERRUPTED = 0, 1, 2, 3, 130
 _LITERAL = re.compile(rf"(\+{{0,2}}(?:{'|'.join(LITERAL_KEYS)}))=(.*)", re.DOTALL)
 _INTERPOLATION = re.compile(r"(\\*)\$\{")
 _TITLE_CHARS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """What a run leaves: its exit code, and the folder of its result where there is one."""
+
+    code: int
+    folder: Path | None = None
 
 
 def main() -> int:
@@ -96,10 +105,13 @@ def literal(argument: str) -> str:
 
 def _run_hydra(started_s: float) -> int:
     import hydra
+    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
+    from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
 
     from mmspec.api import explain
+    from mmspec.report.cell import Cell
 
     # `python -m` puts the working directory first: a `pipelines` folder there must not hide ours.
     sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -108,17 +120,25 @@ def _run_hydra(started_s: float) -> int:
     wants_traceback = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors through to us, who say them in one line
     codes: list[int] = []
+    cells: list[Cell] = []
+    sweep_folder = Path()
     composed = False
 
     def task(config: "DictConfig") -> None:
-        nonlocal composed
+        nonlocal composed, sweep_folder
         composed = True
+        said = ""
         try:
-            codes.append(_run(config, started_s))
+            left = _run(config, started_s)
         except (MmspecError, BrokenPipeError) as error:
             if wants_traceback:
                 raise
-            codes.append(_explain(error))
+            left, said = Left(_explain(error)), str(error)
+        codes.append(left.code)
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            sweep_folder = Path(HydraConfig.get().sweep.dir).expanduser().absolute()
+            pairs = (text.partition("=") for text in HydraConfig.get().overrides.task)
+            cells.append(Cell({key: value for key, _, value in pairs}, left.folder, said))
 
     try:
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=CONFIG_NAME)(task)()
@@ -129,10 +149,20 @@ def _run_hydra(started_s: float) -> int:
     finally:
         if not wants_traceback:
             del os.environ["HYDRA_FULL_ERROR"]
+    if any(cell.folder for cell in cells):
+        _compare(cells, sweep_folder)
     return max(codes, default=_OK)
 
 
-def _run(config: "DictConfig", started_s: float) -> int:
+def _compare(cells: "list[Cell]", folder: Path) -> None:
+    """Leave the sheet and the page of a sweep beside its results."""
+    from mmspec.report.comparison import write_comparison
+
+    for path in write_comparison(cells, folder=folder):
+        sys.stdout.write(f"{path}\n")
+
+
+def _run(config: "DictConfig", started_s: float) -> Left:
     """One run under one composed configuration."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -150,13 +180,13 @@ def _run(config: "DictConfig", started_s: float) -> int:
     if settings.quiet:
         logging.getLogger("mmspec").setLevel(logging.ERROR)
     if settings.prompts:
-        return _run_batch(values, settings, provenance, output.expanduser().absolute())
+        return Left(_run_batch(values, settings, provenance, output.expanduser().absolute()))
     screen = terminal(quiet=settings.quiet)
     try:
         screen.start(title(settings, pipeline=name))
         node = values["pipeline"]
         if issubclass(kind_of(node), Job):
-            return _do(node, name, settings, provenance, output.expanduser().absolute(), screen)
+            return Left(_do(node, name, settings, provenance, output.expanduser().absolute(), screen))
         return answer(node, settings, provenance, output.expanduser().absolute(), screen, started_s)
     finally:
         screen.close()
@@ -197,8 +227,8 @@ def answer(
     output: Path,
     screen: "Terminal",
     started_s: float,
-) -> int:
-    """Answer the prompt with a pipeline, and leave a result folder; returns the exit code."""
+) -> Left:
+    """Answer the prompt with a pipeline, and leave a result folder."""
     from mmspec.api import build
     from mmspec.cogen.trace import TraceRecorder
     from mmspec.pipeline import Pipeline
@@ -240,8 +270,8 @@ def answer(
         )
     screen.written(written)
     if result.partial:
-        return _complain(f"interrupted: {written} holds what was verified so far", _INTERRUPTED)
-    return _UNVERIFIED if settings.fail_on_unverified and not result.verified else _OK
+        return Left(_complain(f"interrupted: {written} holds what was verified so far", _INTERRUPTED), written)
+    return Left(_UNVERIFIED if settings.fail_on_unverified and not result.verified else _OK, written)
 
 
 def _do(

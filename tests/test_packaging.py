@@ -33,7 +33,7 @@ def test_wheel_runs_from_any_folder(tmp_path: Path) -> None:
     }
     assert len(list(site.rglob("licenses/*"))) == 2
     templates = {path.name for path in (site / "mmspec" / "report" / "templates").iterdir()}
-    assert templates == {"batch.css", "batch.html", "card.html", "report.css", "report.html"}
+    assert templates == {"batch.css", "batch.html", "card.html", "comparison.html", "report.css", "report.html"}
 
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "pipelines").mkdir(parents=True)
@@ -67,7 +67,7 @@ _IMPORTED_AS = {
     "open_clip_torch": "open_clip",
 }
 # In an extra of the package, and imported only by what that extra is for.
-_OPTIONAL = {"llama_cpp", "matplotlib", "resvg_py"}
+_OPTIONAL = {"llama_cpp", "matplotlib", "ray", "resvg_py"}
 
 
 def test_every_imported_library_is_declared() -> None:
