@@ -1,5 +1,7 @@
 """A pipeline and a job without models, for tests of what stands around them: they end as they are told."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,9 @@ class Voice:
 
     def __init__(self, *, word: str) -> None:
         self.word = word
+        if loads := os.environ.get("ECHO_LOADS"):
+            with Path(loads).open("a") as file:
+                file.write(f"{os.getpid()}\n")
 
 
 class Echo(Pipeline):
@@ -61,6 +66,12 @@ class Echo(Pipeline):
             raise RuntimeError("a bug")
         if ending == "interrupted":
             time.sleep(60)
+        if ending.startswith("die "):  # die TIMES FILE, which keeps count
+            _, times, file = ending.split(" ", 2)
+            count = len(Path(file).read_bytes()) if Path(file).exists() else 0
+            if count < int(times):
+                Path(file).write_bytes(b"x" * (count + 1))
+                os.kill(os.getpid(), signal.SIGKILL)
         while ending == "wait_for_no_file" and Path("wait").exists():
             time.sleep(0.05)
         claim = Claim("red car", ClaimKind.PROP, "prompt", (0, 7), contrasts=("blue car",))
