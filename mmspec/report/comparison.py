@@ -47,11 +47,14 @@ class _Grid:
 
 
 def write_comparison(cells: Sequence[Cell], *, folder: Path) -> tuple[Path, Path]:
-    """Write `sheet.png` and `index.html` into the folder of the sweep; returns their paths. Raises `OutputError`."""
+    """Write `sheet.png` and `index.html` into the folder of the sweep; returns their paths.
+
+    At least one of `cells` has a result. Raises `OutputError`.
+    """
     sheet, page = folder / "sheet.png", folder / "index.html"
     with output_errors(folder):
         comparison_sheet(cells).save(sheet)
-        page.write_text(comparison_page(cells, folder=folder, title=folder.name), encoding="utf-8")
+        page.write_text(comparison_page(cells, folder=folder, title=_topic(cells)), encoding="utf-8")
     return sheet, page
 
 
@@ -87,6 +90,13 @@ def comparison_page(cells: Sequence[Cell], *, folder: Path, title: str) -> str:
     ]
     columns = [f"{grid.across}={column}" for column in grid.columns]
     return str(template("comparison.html").render(title=title, columns=columns, rows=rows, has_labels=bool(grid.down)))
+
+
+def _topic(cells: Sequence[Cell]) -> str:
+    """What all runs were about: a prompt cannot be swept."""
+    made = next(cell.folder for cell in cells if cell.folder)
+    request = json.loads((made / "trace.json").read_text(encoding="utf-8"))["request"]
+    return request["prompt"] or request["text"] or request["image"]
 
 
 def _grid(cells: Sequence[Cell]) -> _Grid:
