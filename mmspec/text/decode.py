@@ -29,10 +29,6 @@ CLAUSE = SegmentEnd(marks=".!?,;:", min_tokens=6)
 ACCEPTANCES: dict[str, type[SharedNoise] | type[Rejection]] = {"shared_noise": SharedNoise, "rejection": Rejection}
 """Rules for temperature above 0, by the name that conf uses."""
 RELAXED = DraftPolicy()
-PASS_ROWS, MIN_NODES = 32, 4
-"""Nodes of all trees that a target pass is meant to hold, and of each tree at least: on two cores a pass of 32 rows
-takes about 1.3 times as long as one of a single row, a pass of 64 rows 2.6 times.
-"""
 MAX_DRAFT_FAILURES = 3
 """After so many failures of the drafter a request goes on without it."""
 
@@ -239,8 +235,10 @@ class TextDecoder:
             # The target adds one token of its own, so a path as long as the limit would be wasted.
             max_depth = min(rule.max_ids, state.params.max_tokens) - len(state.ids) - 1
             max_nodes = min(self._growth.budget, self._engine.room(state.engine_state))
-            if state.acceptance.deterministic:  # else a text would depend on how many are beside it
-                max_nodes = min(max_nodes, max(MIN_NODES, PASS_ROWS // len(states)))
+            # Else a text would depend on how many are beside it.
+            if state.acceptance.deterministic and (share := self._engine.share(len(states))) < max_nodes:
+                # A level more than that costs more than the few nodes that are left bring.
+                max_nodes, max_depth = share, min(max_depth, share.bit_length() - 1)
             max_depth = self._policy.depth(state.metrics, state.recent, min(max_depth, self._growth.max_depth))
             if max_depth < 1 or max_nodes < 2 or state.num_draft_failures >= MAX_DRAFT_FAILURES:
                 continue

@@ -26,6 +26,9 @@ class Linear(abc.ABC):
     takes_norm: bool = True
     """Whether a norm's weight may be multiplied into the matrix before."""
 
+    pass_rows: int = 32
+    """See `TextEngine.pass_rows`."""
+
     @abc.abstractmethod
     def __init__(self, weight: Tensor) -> None: ...
 
@@ -112,6 +115,7 @@ class Int4Linear(Linear):
     Raises `InputError` for a shape that the kernel does not take.
     """
 
+    pass_rows = 4  # are computed at a time
     takes_norm = False  # other factors for every input of a group would be off its 16 levels
 
     def __init__(self, weight: Tensor) -> None:

@@ -59,6 +59,7 @@ class LlamaEngine(TextEngine):
         self._shape = (int(config.num_hidden_layers), self._num_kv_heads, self._head_dim)
         self._rotation = _rotation(config)
         body, head = _linear_kinds(dtype, quantize)
+        self.pass_rows = body.pass_rows
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)
         self._layers = [self._layer(weights, f"model.layers.{index}.", body) for index in range(self._shape[0])]
         self._final_norm = weights["model.norm.weight"].to(dtype)

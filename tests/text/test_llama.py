@@ -223,3 +223,24 @@ def test_prepared_template_leaves_the_prompt_alone_to_compute(
     assert sizes[: sizes.index(0)] == [len("fog") - 1]  # a token is a byte, and the last one is the first tree's root
     assert prepared.ids == unprepared.ids
     assert prepared.log_probs == unprepared.log_probs
+
+
+@pytest.mark.parametrize(("quantize", "expected"), [("head", [32, 16, 8, 4, 4]), ("int4", [4, 2, 1, 1, 1])])
+def test_trees_share_what_a_pass_is_meant_to_hold(quantize: str, expected: list[int], tmp_path: Path) -> None:
+    """Nodes per tree of 1, 2, 4, 8 and 128 sequences, and no more than these are drafted."""
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=304, max_position_embeddings=512)
+    folder = str(save_random(tmp_path, config, 0))
+    models = LanguageModels(
+        target_model_path=folder, draft_model_path=folder, engine="llama", dtype="bfloat16", quantize=quantize
+    )
+    assert [models.engine.share(number) for number in (1, 2, 4, 8, 128)] == expected
+    growth = FixedGrowth(tree_widths=[2, 1, 1, 1, 1], tree_budget=40)
+    decoder = TextDecoder(engine=models, drafter=SmallLMDrafter(), growth=growth, acceptance="shared_noise")
+    params = SamplingParams(max_tokens=12, min_new_tokens=12)
+    for number, share in ((1, expected[0]), (4, expected[2])):
+        states = [decoder.start("neon", params=params, seed=seed) for seed in range(number)]
+        for state in decoder.extend(states, max_new_tokens=12, until=None):
+            assert len(state.ids) == 12
+            assert state.metrics.num_drafted <= state.metrics.num_target_calls * (share - 1)
+            assert (state.metrics.num_drafted > 0) == (share > 1)
