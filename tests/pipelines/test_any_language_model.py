@@ -44,3 +44,12 @@ def test_named_options_write_and_draw(tmp_path: Path, option: str, target: str, 
     assert first.text and first.text == second.text
     assert first.image is not None and second.image is not None
     assert first.image.tobytes() == second.image.tobytes()
+
+
+def test_a_folder_is_named_by_one_word(tmp_path: Path) -> None:
+    """`lm=some/folder`, and the drafter that fits where there is no draft model."""
+    config = copy.deepcopy(CONFIGS["gpt2"])
+    config.n_positions = 2048
+    folder = save_random(tmp_path / "my-model", config, 0)
+    small = [override for override in SMALL if not override.startswith("drafter=")]
+    assert load("cogen", overrides=[f"lm={folder}", *small])("a robot in the rain", seed=3, max_tokens=12).text

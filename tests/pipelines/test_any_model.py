@@ -102,6 +102,7 @@ def test_missing_hub_is_one_line(models: Path, monkeypatch: pytest.MonkeyPatch, 
     for overrides, name in (
         (["diffusion=sd_turbo"], "stabilityai/sd-turbo"),
         (["diffusion=some/model"], "some/model"),
+        (["lm=some/model", "drafter=lookup"], "some/model"),
         (["diffusion=tiny", "verifier=vit_b32"], "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),
         (["diffusion=tiny", "verifier=open_clip:ViT-B-16-SigLIP2/webli"], "timm/ViT-B-16-SigLIP2"),
     ):
