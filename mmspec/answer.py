@@ -18,7 +18,7 @@ __all__ = ["Answer"]
 class Answer(Result):
     """A `Result` that shows itself: in a notebook, as a page, as a folder of files.
 
-    `trace` is plain data of schema `mmspec.trace/1` (`mmspec.cogen.trace`), `pictures` are the last previews of all
+    `trace` is plain data of schema `mmspec.trace/2` (`mmspec.cogen.trace`), `pictures` are the last previews of all
     drafts, RGB, by branch id and draft index, and `provenance` says what it was made with.
     """
 

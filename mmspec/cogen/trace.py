@@ -1,8 +1,8 @@
-"""The trace of a run as plain data: what `trace.json` holds. Schema `mmspec.trace/1`.
+"""The trace of a run as plain data: what `trace.json` holds. Schema `mmspec.trace/2`.
 
 Everything comes from the events, so the tree can be drawn and the run replayed from it alone.
 
-    schema    "mmspec.trace/1"; the number rises when a field changes its meaning or goes
+    schema    "mmspec.trace/2"; the number rises when a field changes its meaning or goes
     request   prompt, negative_prompt, seed, max_tokens, n, image (path), text (both "" unless given)
     partial   true if the run was interrupted
     pairs     best first: branch (of the text), seed (of the picture), text, verified, claims
@@ -12,7 +12,8 @@ Everything comes from the events, so the tree can be drawn and the run replayed 
               reason, claims (as last scored), history ([{round, claims}] for every verification)
       claims  phrase, kind, source ("prompt", "text", "given"), span ([start, end) in the source), parent, weight,
               probability, verdict ("held", "failed", "unsure", "unjudged"), looks_like (null where it holds),
-              relevance (null, or rows of `RELEVANCE_SIDE` bytes: 255 where hiding the place harms the claim most)
+              relevance (null, or `RELEVANCE_SIDE` rows of as many bytes, each row a hexadecimal string: ff
+              where hiding the place harms the claim most; rows of numbers in schema 1)
     timeline  every event in order: at_s (seconds since the first event), event, and its plain fields
     spans     in order of their ends: name ("text", "image", "verify", ...), start_s, end_s (on the clock of
               `timeline`; what came before the first event is negative)
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "TraceRecorder"]
 
-SCHEMA = "mmspec.trace/1"
+SCHEMA = "mmspec.trace/2"
 
 RELEVANCE_SIDE = 16
 
@@ -201,9 +202,9 @@ def _claims(scores: Sequence[ClaimScore]) -> list[Plain]:
     ]
 
 
-def _grid(relevance: Tensor) -> list[list[int]]:
-    """A map `[h, w]` in [0, 1] as bytes on a small square grid."""
+def _grid(relevance: Tensor) -> list[str]:
+    """A map `[h, w]` in [0, 1] as bytes on a small square grid, a string a row."""
     from torch.nn import functional  # only here: a report is read without torch
 
     small = functional.adaptive_avg_pool2d(relevance[None, None], RELEVANCE_SIDE)[0, 0]
-    return (small * 255).round().clamp(0, 255).int().tolist()
+    return [bytes(row).hex() for row in (small * 255).round().clamp(0, 255).int().tolist()]

@@ -20,10 +20,11 @@ def data_uri(picture: Image.Image, *, side: int) -> str:
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def shaded(picture: Image.Image, relevance: Sequence[Sequence[int]], *, side: int) -> Image.Image:
-    """A copy of the picture, red where it matters: `relevance` is rows of bytes, 255 where it matters most."""
+def shaded(picture: Image.Image, relevance: Sequence[str], *, side: int) -> Image.Image:
+    """A copy of the picture, red where it matters: `relevance` is rows of bytes in hexadecimal, ff where it matters most."""
     small = picture.convert("RGB")
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
-    heat = Image.frombytes("L", (len(relevance[0]), len(relevance)), bytes(value for row in relevance for value in row))
+    rows = [bytes.fromhex(row) for row in relevance]
+    heat = Image.frombytes("L", (len(rows[0]), len(rows)), b"".join(rows))
     mask = heat.resize(small.size, Image.Resampling.BICUBIC).point(lambda value: value * _MAX_OPACITY)
     return Image.composite(Image.new("RGB", small.size, _HEAT), small, mask)

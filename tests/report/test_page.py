@@ -188,7 +188,7 @@ def test_acceptance_by_depth_is_drawn_where_it_was_counted(provenance: Provenanc
 def test_relevance_reddens_the_place_it_names() -> None:
     """Left half relevant: red there, unchanged on the right."""
     grey = Image.new("RGB", (64, 64), (90, 90, 90))
-    out = shaded(grey, [[255] * 8 + [0] * 8] * 16, side=64)
+    out = shaded(grey, ["ff" * 8 + "00" * 8] * 16, side=64)
     assert out.getpixel((8, 32)) == pytest.approx((188, 55, 48), abs=2)
     assert out.getpixel((60, 32)) == (90, 90, 90)
 
