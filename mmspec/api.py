@@ -50,19 +50,18 @@ class Stream(Iterator[Event]):
     To be iterated by one thread; `cancel` may be called from any.
     """
 
-    def __init__(self, events: Generator[Event, None, None]) -> None:
+    def __init__(self, events: Generator[Event, None, None], cancelled: threading.Event) -> None:
         self._events = events
-        self._cancelled = threading.Event()
+        self._cancelled = cancelled
 
     def __next__(self) -> Event:
-        if self._cancelled.is_set():
-            self.close()
         return next(self._events)
 
     def cancel(self) -> None:
-        """Stop the request, from this or from another thread: the iteration ends without a `Done`.
+        """Stop the request, from this or from another thread.
 
-        It ends as soon as the step that is being computed is over: a few tokens or one denoising step.
+        The iteration ends as soon as the step that is being computed is over (a few tokens or one denoising step):
+        with a `Done` whose answer is `partial` where a pair had been verified by then, else without a `Done`.
         """
         self._cancelled.set()
 
@@ -141,14 +140,15 @@ class Pipe:
             image=defaults.image if image is None else image,
             text=defaults.text if text is None else text,
         )
-        return Stream(self._recorded(request))
+        cancelled = threading.Event()
+        return Stream(self._recorded(request, cancelled), cancelled)
 
-    def _recorded(self, request: Request) -> Generator[Event, None, None]:
+    def _recorded(self, request: Request, cancelled: threading.Event) -> Generator[Event, None, None]:
         """The pipeline's events, with an `Answer` as their result."""
         recorder, previews = TraceRecorder(), Previews()
         events = self._pipeline.stream(request)
         try:
-            for event in events:
+            for event in _until_cancelled(events, cancelled):
                 recorder.record(event)
                 previews.handle(event)
                 if isinstance(event, Done):
@@ -173,6 +173,21 @@ class Pipe:
             f"{key}={value}" for key, value in asked.items() if key not in LITERAL_KEYS and value != self.config[key]
         ]
         return Provenance(config={**self.config, **asked}, overrides=(*self._overrides, *numbers))
+
+
+def _until_cancelled(events: Iterator[Event], cancelled: threading.Event) -> Iterator[Event]:
+    """The events of a pipeline; once cancelled, what it makes of an interruption, as of Ctrl-C in a terminal."""
+    while not cancelled.is_set():
+        try:
+            yield next(events)
+        except StopIteration:
+            return
+    if isinstance(events, Generator):
+        try:
+            yield events.throw(KeyboardInterrupt())
+        except (StopIteration, KeyboardInterrupt):
+            return
+        yield from events
 
 
 def load(pipeline: str = "cogen", *, overrides: Sequence[str] = ()) -> Pipe:

@@ -13,7 +13,7 @@ from mmspec.configuration import UsageError, settings_of
 from mmspec.errors import InputError, WeightsError
 from mmspec.pipeline import Pipeline
 from mmspec.rerun import read_stored, with_overrides
-from mmspec.types import Done, Loaded, TextGrown
+from mmspec.types import Done, Loaded, Scored, TextGrown
 
 _ECHO = {
     "_target_": "tests.echo.Echo",
@@ -182,6 +182,21 @@ def test_cancel_from_another_thread_ends_the_stream(cogen: Pipe) -> None:
     assert not any(isinstance(event, Done) for event in seen)
     assert threading.active_count() <= before
     assert cogen("a red car").text
+
+
+def test_cancelled_stream_ends_with_what_was_verified(cogen: Pipe) -> None:
+    """After a first verification there is a pair to give; it is marked as partial and can be saved."""
+    stream = cogen.stream("a red car")
+    for event in stream:
+        if isinstance(event, Scored):
+            stream.cancel()
+            break
+    (done,) = (event for event in stream if isinstance(event, Done))
+    answer = done.result
+    assert isinstance(answer, Answer)
+    assert answer.partial and answer.trace["partial"]
+    assert answer.text and answer.image is not None and answer.claims
+    assert next(stream, None) is None
 
 
 def test_closed_stream_is_over(pipe: Pipe) -> None:
