@@ -2,8 +2,8 @@
 
 Knows words and the lexicon it is given; knows no picture and no model. One noun phrase a claim, because a CLIP
 reads a longer text as a bag of words; attributes depend on their thing (the rule of DSG, arXiv 2310.18235).
-What is negated ("no rain", "without glasses"), compared ("like a dragon") or a turn of phrase ("the heart of the
-city") is not claimed. A thing that the lexicon does not know becomes a claim of kind OTHER without opponents.
+What is negated ("no rain", "without glasses"), compared ("like a dragon"), quoted (the words on a sign) or a turn of
+phrase ("the heart of the city") is not claimed. A thing that the lexicon does not know becomes a claim of kind OTHER without opponents.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mmspec.types import Claim, ClaimKind
 from mmspec.verify.lexicon import Attribute, Entry, Lexicon, words_of
+from mmspec.verify.quotes import quoted
 from mmspec.verify.words import (
     ABSTRACT,
     ABSTRACT_NOUNS,
@@ -138,8 +139,10 @@ class ClaimExtractor:
 
 
 def _split(text: str) -> list[_Word]:
-    found = _TOKEN.finditer(text)
-    return [_Word(m.group().lower().replace("’", "'"), m.start(), m.end()) for m in found]
+    """Words and marks; of what is quoted, a single mark in its place."""
+    for start, end in quoted(text):
+        text = text[:start] + '"'.ljust(end - start) + text[end:]
+    return [_Word(m.group().lower().replace("’", "'"), m.start(), m.end()) for m in _TOKEN.finditer(text)]
 
 
 def _head(words: list[_Word], first: int) -> int:

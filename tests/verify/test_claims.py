@@ -36,6 +36,9 @@ def _phrases(text: str, source: str = "text") -> list[str]:
         ("a dragon, a dragon", ["a dragon"]),
         ("她在雨中 🐉 a dragon", ["a dragon"]),
         ("not only a dragon but a robot", ["a dragon", "a robot"]),
+        ('"a dragon in the rain"', ["a dragon", "in the rain"]),
+        ('a 6" robot and a 5" dragon', ["a robot", "a dragon"]),
+        ("the knights' castle and the dragons' sea", ["a knight", "a castle", "a dragon", "the sea"]),
     ],
 )
 def test_claims_are_read(text: str, expected: list[str]) -> None:
@@ -62,10 +65,18 @@ def test_claims_are_read(text: str, expected: list[str]) -> None:
         ("his heart, her eyes, the golem's brain", []),
         ("his mechanical eye", ["a mechanical eye"]),
         ("keep an eye out", []),
+        ('a castle, a sign says "RED DRAGON" in the rain', ["a castle", "in the rain"]),
+        ("a castle with a sign that reads “RED DRAGON”", ["a castle"]),
+        ("a castle, 'the dragon's inn' on its gate, an owl", ["a castle", "an owl"]),
+        ("城堡「dragon」« owl » a castle", ["a castle"]),
+        ('a castle with a sign: "RED DRAG', ["a castle"]),
+        ('a castle with a sign: "RED DRAGON\nan owl', ["a castle", "an owl"]),
+        ('a red "INN" dragon', ["a dragon"]),
+        ('no "INN", a dragon', ["a dragon"]),
     ],
 )
 def test_what_is_not_shown_is_not_claimed(text: str, expected: list[str]) -> None:
-    """Negated, compared, figurative and abstract words make no claim."""
+    """Negated, compared, quoted, figurative and abstract words make no claim."""
     assert _phrases(text) == expected
 
 
