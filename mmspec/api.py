@@ -282,7 +282,9 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
         return f"cannot read {error.override!r}: put the value in quotes of its own, for example key='\"a, b\"'"
     if isinstance(error.__cause__, OmegaConfBaseException) and error.__cause__.full_key:
         key = error.__cause__.full_key
-        return f"unknown key {key}: {nearest(key, _known_keys(overrides))}"
+        known = _known_keys(overrides)
+        beside = [name for name in known if "." in key and name.startswith(key.rpartition(".")[0] + ".")]
+        return f"unknown key {key}: {nearest(key, beside or known)}"
     ambiguous = _AMBIGUOUS.match(str(error))
     if ambiguous:
         key, _, value = ambiguous[1].partition("=")

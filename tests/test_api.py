@@ -89,6 +89,8 @@ def test_load_explains_what_is_wrong() -> None:
     """The same one line as on the command line."""
     with pytest.raises(UsageError, match="did you mean cogen"):
         mmspec.load("cogn")
+    with pytest.raises(UsageError, match=r"tree\.deph: expected one of tree\.tree_budget, tree\.tree_widths"):
+        mmspec.load(overrides=["tree=fixed", "tree.deph=3"])
     with pytest.raises(UsageError, match="did you mean seed"):
         mmspec.load("text", overrides=["sed=1"])
     with pytest.raises(InputError, match="answers no prompt"):

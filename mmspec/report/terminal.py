@@ -150,7 +150,7 @@ def summary_of(result: Result) -> list[str]:
     }
     figures = {name: value for name, value in result.metrics.items() if name not in seconds and value != ""}
     if seconds:
-        lines.append(f"seconds: {', '.join(f'{name[:-2]} {_number(value)}' for name, value in seconds.items())}")
+        lines.append(f"seconds: {', '.join(f'{name[:-2]} {value:.2f}' for name, value in seconds.items())}")
     if figures:
         lines.append(f"figures: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}")
     if result.partial:
