@@ -97,11 +97,14 @@ class _TextJob:
     def run(self) -> Iterator[Event]:
         limits = {i: len(state.ids) + self._tree.budget.segment_tokens for i, state in self.grown.items()}
         growing = list(self.grown)
-        # One pass at first, so that there is something to read at once.
+        # One pass at first, and one token of a text that is still empty (for which nothing is drafted), so that there
+        # is something to read at once.
         num_passes = 1
         while growing:
             begun = {branch_id: self.grown[branch_id] for branch_id in growing}
-            self._extend(begun, [limits[i] - len(state.ids) for i, state in begun.items()], num_passes)
+            self._extend(
+                begun, [limits[i] - len(state.ids) if state.ids else 1 for i, state in begun.items()], num_passes
+            )
             num_passes = min(num_passes + 1, MAX_PIECE_PASSES)
             for branch_id, old in begun.items():
                 new = self.grown[branch_id]

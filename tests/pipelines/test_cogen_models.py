@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from mmspec.api import Pipe, load
-from mmspec.types import Result
+from mmspec.types import Result, TextGrown
 
 TINY = ("lm=tiny", "drafter=tiny", "tree=tiny", "diffusion=tiny", "verifier=tiny")
 SMALL = ("pipeline.num_branches=2", "pipeline.num_drafts=2", "pipeline.num_steps=4")
@@ -35,6 +35,16 @@ def test_same_seed_gives_the_same_tree_texts_and_pixels_under_every_schedule() -
     assert fingerprint(threaded(PROMPT, seed=3, max_tokens=18)) == first
     assert fingerprint(pipe("cogen", *FEW, "schedule=interleaved")(PROMPT, seed=3, max_tokens=18)) == first
     assert fingerprint(threaded(PROMPT, seed=4, max_tokens=18)) != first
+
+
+def test_there_is_something_to_read_after_one_token() -> None:
+    """Nothing is drafted for a text that is still empty, so that its first word comes at once."""
+    sizes: dict[str, list[int]] = {}
+    for event in pipe("cogen", *FEW).stream(PROMPT, seed=3, max_tokens=18):
+        if isinstance(event, TextGrown):
+            sizes.setdefault(event.branch_id, []).append(event.num_tokens)
+    assert [sizes[branch_id][0] for branch_id in ("0", "1")] == [1, 1]
+    assert max(sizes["0"]) > 1
 
 
 def test_work_of_real_models_stays_within_the_budget() -> None:
