@@ -24,7 +24,7 @@ from mmspec.types import Branch, ClaimKind, Event, ImageDraft, Preview, PreviewR
 if TYPE_CHECKING:
     from mmspec.verify.scorer import Scorer
 
-__all__ = ["GivenText", "plant_given"]
+__all__ = ["GivenText", "plant_given", "spoken"]
 
 MAX_SIDE = 512
 """The verifier looks at a given picture at this size at most."""
@@ -79,7 +79,21 @@ def _described(preview: Preview, parts: Parts, scorer: Scorer) -> str:
     with stage("verification"):
         (scores,) = scorer.score([preview], claims)
     held = sorted((seen for seen in scores if seen.verdict is Verdict.HELD), key=lambda seen: -seen.probability)
-    phrases: list[str] = []
-    for kind, num in ((ClaimKind.PROP, MAX_THINGS), (ClaimKind.PLACE, 1), (ClaimKind.TIME, 1), (ClaimKind.WEATHER, 1)):
-        phrases += [seen.claim.phrase for seen in held if seen.claim.kind is kind][:num]
-    return ", ".join(phrases) or "a picture"
+    seen_of = {kind: [seen.claim.phrase for seen in held if seen.claim.kind is kind] for kind in ClaimKind}
+    return spoken(
+        seen_of[ClaimKind.PROP][:MAX_THINGS],
+        seen_of[ClaimKind.PLACE][:1],
+        [*seen_of[ClaimKind.TIME][:1], *seen_of[ClaimKind.WEATHER][:1]],
+    )
+
+
+def spoken(things: list[str], places: list[str], conditions: list[str]) -> str:
+    """Phrases as a person would say them in one: a small model goes on with a list by listing again.
+
+    >>> spoken(["a robot", "an owl"], ["a forest"], ["at dawn", "in the fog"])
+    'a robot and an owl in a forest at dawn, in the fog'
+    >>> spoken([], [], [])
+    'a picture'
+    """
+    scene = " in ".join(filter(None, [" and ".join(things), *places])) or "a picture"
+    return " ".join([scene, ", ".join(conditions)]).strip()

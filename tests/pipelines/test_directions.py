@@ -67,7 +67,7 @@ def test_picture_without_a_prompt_is_described_from_what_the_verifier_sees(tmp_p
 
     parts.text.start = listen  # type: ignore[method-assign]
     _, result = run(parts, Request("", image=picture_of(tmp_path, "robot", "rain")))
-    assert asked == ["robot, rain"]
+    assert asked == ["robot rain"]
     assert result.claims == ()
 
 
