@@ -17,6 +17,8 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmspec.errors import InputError
+
 __all__ = ["DiffusionTransformer"]
 
 _NUM_FREQUENCIES = 64
@@ -125,12 +127,12 @@ class DiffusionTransformer(ModelMixin, ConfigMixin):
     def take_over(self, smaller: DiffusionTransformer) -> None:
         """Take the weights of a model that lacks some of this one's cross-attentions; the function stays the same.
 
-        Cross-attentions that are new write nothing until they are trained. Raises `RuntimeError` where any other
+        Cross-attentions that are new write nothing until they are trained. Raises `InputError` where any other
         parameter differs in name or shape.
         """
         missing, unexpected = self.load_state_dict(smaller.state_dict(), strict=False)
         if unexpected or any(".cross_" not in name for name in missing):
-            raise RuntimeError(f"cannot start from other shapes: {unexpected or missing}")
+            raise InputError(f"cannot start from other shapes: {unexpected or missing}")
 
     def matrices(self) -> list[nn.Parameter]:
         """The weight matrices of the blocks, which Muon trains."""

@@ -92,7 +92,7 @@ def test_control_file_ends_a_run_and_refuses_unknown_keys(tmp_path) -> None:
     (tmp_path / "control.json").write_text('{"end_at": "2020-01-01T00:00:00"}')
     train(Line(), LONG, forever, folder=tmp_path)
     (tmp_path / "control.json").write_text('{"end": "2020-01-01T00:00:00"}')
-    with pytest.raises(ValueError, match="end"):
+    with pytest.raises(InputError, match="end"):
         train(Line(), LONG, forever, folder=tmp_path)
 
 
@@ -174,7 +174,7 @@ def test_diffusion_training_runs_on_painted_scenes(tmp_path) -> None:
 def test_another_set_in_the_folder_is_refused(tmp_path) -> None:
     """Scenes of another seed are never taken for the right ones."""
     paint_scenes(tmp_path, seed=3, num_scenes=1, size=16, num_workers=1)
-    with pytest.raises(ValueError, match="another folder"):
+    with pytest.raises(InputError, match="another folder"):
         paint_scenes(tmp_path, seed=4, num_scenes=1, size=16, num_workers=1)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mmspec.embedded.transformer import DiffusionTransformer
+from mmspec.errors import InputError
 from mmspec.image.tiny import tiny_models
 
 # Matrix products of another shape add in another order.
@@ -80,5 +81,5 @@ def test_more_cross_attentions_change_nothing_until_trained() -> None:
         torch.tensor([False, True]),
     )
     torch.testing.assert_close(larger(*arguments), smaller(*arguments), atol=0, rtol=0)
-    with pytest.raises(RuntimeError, match="other shapes"):
+    with pytest.raises(InputError, match="other shapes"):
         smaller.take_over(larger)

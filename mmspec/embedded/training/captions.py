@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mmspec.embedded.text_encoder import PaddedText, TextEncoder
 from mmspec.embedded.training.scenes import caption_at
+from mmspec.errors import InputError
 
 __all__ = ["EncodedCaptions", "encode_captions"]
 
@@ -50,7 +51,7 @@ def encode_captions(
 ) -> EncodedCaptions:
     """Encode the captions of scenes 0 .. `num_scenes` - 1 of `seed`; a set that is there already is only opened.
 
-    Raises `ValueError` where `folder` holds another set.
+    Raises `InputError` where `folder` holds another set.
     """
     description = {"seed": seed, "num_scenes": num_scenes, "num_variants": num_variants}
     done = folder / "set.json"
@@ -69,7 +70,7 @@ def encode_captions(
         numpy.save(folder / "starts.npy", numpy.concatenate([[0], numpy.cumsum(lengths)]))
         done.write_text(json.dumps(description))
     if (found := json.loads(done.read_text())) != description:
-        raise ValueError(f"{folder} holds {found}, expected {description}: choose another folder")
+        raise InputError(f"{folder} holds {found}, expected {description}: choose another folder")
     starts = numpy.load(folder / "starts.npy")
     num_captions = num_scenes * num_variants
     pooled_rows = numpy.memmap(folder / "pooled.bin", numpy.float16, mode="c").reshape(num_captions, -1)

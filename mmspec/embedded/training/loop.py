@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mmspec.embedded.training.record import Log
 from mmspec.embedded.training.schedule import Schedule
+from mmspec.errors import InputError
 
 __all__ = ["LoopSettings", "Task", "train"]
 
@@ -78,7 +79,7 @@ class LoopSettings:
 def train(task: Task, schedule: Schedule, settings: LoopSettings, *, folder: Path) -> dict[str, float]:
     """Run `task` until the schedule ends, resuming from `folder`; returns the last evaluation.
 
-    Raises `ValueError` where `control.json` has an unknown key.
+    Raises `InputError` where `control.json` has an unknown key.
     """
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
@@ -126,7 +127,7 @@ def _control(folder: Path, end: float) -> float:
         return end
     control = json.loads(path.read_text())
     if unknown := set(control) - _CONTROL_KEYS:
-        raise ValueError(f"{path}: unknown {sorted(unknown)}, allowed are {sorted(_CONTROL_KEYS)}")
+        raise InputError(f"{path}: unknown {sorted(unknown)}, allowed are {sorted(_CONTROL_KEYS)}")
     if "num_threads" in control:
         torch.set_num_threads(control["num_threads"])
     return datetime.datetime.fromisoformat(control["end_at"]).timestamp() if "end_at" in control else end

@@ -21,6 +21,7 @@ from torch import Tensor
 from mmspec.embedded.captions import caption
 from mmspec.embedded.painter import Painter
 from mmspec.embedded.scenes import Scene, sample_scene
+from mmspec.errors import InputError
 
 __all__ = ["PaintedScenes", "caption_at", "data_version", "paint_scenes", "scene_at"]
 
@@ -70,7 +71,7 @@ def data_version() -> str:
 def paint_scenes(folder: Path, *, seed: int, num_scenes: int, size: int, num_workers: int) -> PaintedScenes:
     """Paint scenes 0 .. `num_scenes` - 1 of `seed` to `folder`; a set that is there already is only opened.
 
-    Raises `ValueError` where `folder` holds another set.
+    Raises `InputError` where `folder` holds another set.
     """
     description = {"seed": seed, "num_scenes": num_scenes, "size": size}
     done = folder / "set.json"
@@ -86,7 +87,7 @@ def paint_scenes(folder: Path, *, seed: int, num_scenes: int, size: int, num_wor
                 job.result()
         done.write_text(json.dumps(description))
     if (found := json.loads(done.read_text())) != description:
-        raise ValueError(f"{folder} holds {found}, expected {description}: choose another folder")
+        raise InputError(f"{folder} holds {found}, expected {description}: choose another folder")
     return PaintedScenes(
         seed,
         numpy.load(folder / "pictures.npy", mmap_mode="r"),
