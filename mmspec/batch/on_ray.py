@@ -47,13 +47,13 @@ class OnRay(Executor):
     def run(self, plan: Plan, requests: Sequence[Request]) -> Iterator[tuple[int, Success | Failure]]:
         """In the order in which they are done."""
         num_workers = min(self._num_workers, len(requests))
-        self._connect(num_workers)
-        try:
-            # Ray prints what it has to say of dead workers; standard output is for results.
-            with contextlib.redirect_stdout(sys.stderr):
+        # Ray prints what it has to say of dead workers, some of it while it shuts down; standard output is for results.
+        with contextlib.redirect_stdout(sys.stderr):
+            self._connect(num_workers)
+            try:
                 yield from self._run(self._workers(plan, num_workers), requests)
-        finally:
-            self._ray.shutdown()
+            finally:
+                self._ray.shutdown()
 
     def _connect(self, num_workers: int) -> None:
         own: dict[str, Any] = {"address": self._address}
