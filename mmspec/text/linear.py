@@ -57,19 +57,31 @@ MAX_ROWS = 32
 
 
 class PackedLinear(Linear):
-    """bf16, reordered once for oneDNN: an unpacked weight is reordered again in every product."""
+    """bf16, reordered once for oneDNN: an unpacked weight is reordered again in every product.
+
+    Where the processor has no kernel for it (AVX2), the same product in float32, with bf16 inputs and outputs.
+    """
 
     def __init__(self, weight: Tensor) -> None:
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16().contiguous(), TYPICAL_ROWS)
+        rounded = weight.bfloat16().contiguous()
+        self._kernel_dtype = torch.bfloat16
+        try:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(rounded, TYPICAL_ROWS)
+        except RuntimeError:
+            self._kernel_dtype = torch.float32
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(rounded.float(), TYPICAL_ROWS)
 
     @override
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) > MAX_ROWS:
             return torch.cat([self(part) for part in x.split(MAX_ROWS)])
-        return torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        product = torch.ops.mkldnn._linear_pointwise(x.to(self._kernel_dtype), self._weight, None, "none", [], "")
+        return product.to(x.dtype)
 
     @override
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        if self._kernel_dtype != x.dtype:
+            return residual + self(x)
         if len(x) > MAX_ROWS:
             parts = zip(residual.split(MAX_ROWS), x.split(MAX_ROWS), strict=True)
             return torch.cat([self.add_to(*part) for part in parts])
