@@ -8,6 +8,7 @@ Legend: `m` rows, `i` inputs, `o` outputs.
 from __future__ import annotations
 
 import abc
+import functools
 
 import torch
 from torch import Tensor
@@ -88,6 +89,17 @@ class PackedLinear(Linear):
         return torch.ops.mkldnn._linear_pointwise(x, residual, self._weight, None, "add")
 
 
+@functools.cache
+def _input_levels() -> int:
+    """Largest input of the int8 kernel: 127, or 63 where pairs of products are summed in 16 bits (no VNNI)."""
+    weight = torch.ops.onednn.qlinear_prepack(torch.full((16, 64), 127, dtype=torch.int8), [1, 64])
+    x, one, zero = torch.full((1, 64), 255, dtype=torch.uint8), torch.ones(16), torch.zeros(16, dtype=torch.int32)
+    product = torch.ops.onednn.qlinear_pointwise(
+        x, 1.0, 0, weight, one, zero, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return 127 if float(product[0, 0]) == 255 * 127 * 64 else 63
+
+
 class Int8Linear(Linear):
     """int8 weights with a scale per output, int8 inputs with a scale per row; exact integer sums between.
 
@@ -98,7 +110,8 @@ class Int8Linear(Linear):
         scale = weight.float().abs().amax(1).clamp_min(1e-8) / 127
         rounded = (weight.float() / scale[:, None]).round().to(torch.int8)
         self._weight = torch.ops.onednn.qlinear_prepack(rounded, [TYPICAL_ROWS, weight.shape[1]])
-        self._scale = scale / 127
+        self._levels = _input_levels()
+        self._scale = scale / self._levels
         self._one = torch.ones_like(scale)
         self._zero = torch.zeros(len(scale), dtype=torch.int32)
 
@@ -107,10 +120,24 @@ class Int8Linear(Linear):
         x = x.float()
         largest = x.abs().amax(1, keepdim=True).clamp_min(1e-8)
         # In units of the row's largest value, moved into unsigned bytes.
-        rounded = torch.addcdiv(x.new_full((1, 1), 128.5), x, largest, value=127.0).to(torch.uint8)
+        rounded = torch.addcdiv(x.new_full((1, 1), self._levels + 1.5), x, largest, value=float(self._levels)).to(
+            torch.uint8
+        )
         # Scales are left out of the kernel: it applies them in an order that depends on the number of rows.
         product = torch.ops.onednn.qlinear_pointwise(
-            rounded, 1.0, 128, self._weight, self._one, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
+            rounded,
+            1.0,
+            self._levels + 1,
+            self._weight,
+            self._one,
+            self._zero,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
         return product.mul_(largest).mul_(self._scale)
 
