@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mmspec.dtypes import dtype_named
 from mmspec.pipeline import Job
 from mmspec.seeding import derive
 from mmspec.text.bench import Method, Row, as_results, measure, write
@@ -18,7 +19,7 @@ from mmspec.text.decode import TextDecoder
 from mmspec.text.drafters.base import Drafter, NoDrafter
 from mmspec.text.growth import Growth
 from mmspec.text.llama_cpp import LlamaCpp, available
-from mmspec.text.models import DTYPES, LanguageModels
+from mmspec.text.models import LanguageModels
 from mmspec.text.prompt import Template
 from mmspec.text.types import SamplingParams
 
@@ -101,13 +102,13 @@ class BenchText(Job):
 
         methods: list[tuple[str, Method]] = []
         for dtype in self._baseline_dtypes:
-            model = AutoModelForCausalLM.from_pretrained(resolve(self._models.name), dtype=DTYPES[dtype]).eval()
+            model = AutoModelForCausalLM.from_pretrained(resolve(self._models.name), dtype=dtype_named(dtype)).eval()
             methods.append((f"transformers {dtype}", self._generate(model, {})))
             methods.append(
                 (f"transformers {dtype} prompt lookup", self._generate(model, {"prompt_lookup_num_tokens": 5}))
             )
             if self._models.draft_name is not None:
-                assistant = AutoModelForCausalLM.from_pretrained(resolve(self._models.draft_name), dtype=DTYPES[dtype])
+                assistant = AutoModelForCausalLM.from_pretrained(resolve(self._models.draft_name), dtype=dtype_named(dtype))
                 methods.append(
                     (f"transformers {dtype} assisted", self._generate(model, {"assistant_model": assistant.eval()}))
                 )

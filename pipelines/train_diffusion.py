@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from mmspec.dtypes import AUTO, dtype_named
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.pipeline import load_pipeline
 from mmspec.embedded.text_encoder import TextEncoder, pad_features
@@ -90,7 +91,7 @@ class TrainDiffusion(Job):
         place = Path(self._workspace) if self._workspace else folder
         torch.set_num_threads(self._loop.num_threads)
         autoencoder = load_pipeline(resolve(self._autoencoder), dtype=torch.float32).vae
-        encoder = TextEncoder(self._text_encoder, dtype=torch.bfloat16)
+        encoder = TextEncoder(self._text_encoder, dtype=dtype_named(AUTO))
         scenes, held_out = (
             self._latent_scenes(place, name, autoencoder, encoder, seed=seed, num_scenes=length, num_captions=captions)
             for name, (seed, length, captions) in self._sets.items()

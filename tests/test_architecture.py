@@ -13,12 +13,13 @@ import pytest
 import mmspec
 
 _PACKAGE = Path(mmspec.__file__).parent
-_FOUNDATION = {"types", "errors", "seeding", "later"}
+_FOUNDATION = {"types", "errors", "seeding", "later", "dtypes"}
 # What each part may import from the package, besides the foundation and itself. The embedded models are
 # written in the formats of `verify` and trained by looking at what `image` and `verify` make of them.
 _MAY_IMPORT = {
     "errors": set(),
     "seeding": set(),
+    "dtypes": {"errors"},
     "later": set(),
     "types": {"errors"},
     "pipeline": set(),

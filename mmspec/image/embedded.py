@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from mmspec.dtypes import dtype_named
 from mmspec.embedded.flow import Guidance, guided_velocity, noisy, x0_of
 from mmspec.embedded.pixels import signed_from_unit
 from mmspec.embedded.rephrase import rephrased
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedDrafter"]
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = ("float32", "bfloat16")
 _NUM_REMEMBERED_CONDITIONS = 256
 
 
@@ -48,8 +49,8 @@ class _State:
 class EmbeddedDrafter(ImageDrafter):
     """Draws 128x128 pictures of the embedded world.
 
-    `path` and `text_encoder` are references for `mmspec.weights`; `dtype` is "float32" or "bfloat16", the precision of
-    the transformer and of the decoder. `guidance_scale` pulls towards the condition, `emphasis_scale` towards a phrase
+    `path` and `text_encoder` are references for `mmspec.weights`; `dtype` is "float32", "bfloat16" or
+    "auto", the precision of the transformer and of the decoder. `guidance_scale` pulls towards the condition, `emphasis_scale` towards a phrase
     to emphasise, `early_guidance_scale` replaces the former above sigma `early_sigma`, where nothing is visible yet.
     With `rephrase`, known words that the transformer never read are said in words that it did. With `init_image`, a file, drafts do not begin with noise but with this picture at noise `init_level`. `num_steps` and
     `draft_steps` are what pipelines take of it by default. Raises `WeightsError` for a missing or foreign folder,
@@ -75,10 +76,9 @@ class EmbeddedDrafter(ImageDrafter):
         from mmspec.embedded.pipeline import load_pipeline  # diffusers takes seconds to import, and text needs none
 
         self.num_steps, self.draft_steps = num_steps, draft_steps
-        if dtype not in _DTYPES:
-            raise InputError(f"dtype={dtype!r} is unknown: expected one of {', '.join(_DTYPES)}")
+        number_format = dtype_named(dtype, among=_DTYPES)
         self._set_up(
-            load_pipeline(resolve(path), dtype=_DTYPES[dtype]),
+            load_pipeline(resolve(path), dtype=number_format),
             TextEncoder(text_encoder),
             Guidance(guidance_scale, emphasis_scale, early_guidance_scale, early_sigma),
             init=(read_picture(init_image), init_level) if init_image is not None else None,

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from mmspec.dtypes import dtype_named
 from mmspec.errors import InputError, WeightsError
 from mmspec.weights import resolve
 
-__all__ = ["DTYPES", "Lora", "Placement", "load_pipeline", "loras_of"]
+__all__ = ["Lora", "Placement", "load_pipeline", "loras_of"]
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _OFFLOADS = ("none", "model", "sequential")
 _LORA_KEYS = {"path", "weight"}
 _UNCHECKED: dict[str, object] = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
@@ -45,15 +45,14 @@ class Placement:
     offload: str
 
     def __post_init__(self) -> None:
-        for name, value in (("dtype", self.dtype), ("vae_dtype", self.vae_dtype or self.dtype)):
-            if value not in DTYPES:
-                raise InputError(f"diffusion.{name}={value!r} is unknown: expected one of {', '.join(DTYPES)}")
         try:
             kind = torch.device(self.device).type
         except RuntimeError as error:
             raise InputError(
                 f"diffusion.device={self.device!r} is no device: expected cpu, cuda, cuda:1 or mps"
             ) from error
+        for name, value in (("dtype", self.dtype), ("vae_dtype", self.vae_dtype or self.dtype)):
+            dtype_named(value, key=f"diffusion.{name}", device=kind)
         if self.offload not in _OFFLOADS:
             raise InputError(f"diffusion.offload={self.offload!r} is unknown: expected one of {', '.join(_OFFLOADS)}")
         if self.offload != "none" and kind == "cpu":
@@ -98,7 +97,7 @@ def load_pipeline(path: str, placement: Placement, *, scheduler: str | None, lor
     kind = _kind(folder)
     try:
         pipeline = DiffusionPipeline.from_pretrained(
-            folder, dtype=DTYPES[placement.dtype], local_files_only=True, **_KINDS[kind]
+            folder, dtype=dtype_named(placement.dtype, device=placement.device), local_files_only=True, **_KINDS[kind]
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise WeightsError(f"{folder} cannot be read as a {kind}: {_first_line(error)}") from error
@@ -107,7 +106,7 @@ def load_pipeline(path: str, placement: Placement, *, scheduler: str | None, lor
     for number, lora in enumerate(loras):
         _fuse(pipeline, lora, name=f"lora{number}")
     if placement.vae_dtype is not None:
-        pipeline.vae.to(DTYPES[placement.vae_dtype])
+        pipeline.vae.to(dtype_named(placement.vae_dtype, device=placement.device))
     pipeline.set_progress_bar_config(disable=True)
     return _placed(pipeline, placement)
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mmspec.dtypes import autocast
 from mmspec.errors import InputError
 from mmspec.seeding import derive, generator
 from mmspec.text.drafters.head_model import DraftHead, HeadConfig, causal
@@ -130,7 +131,7 @@ def head_loss(
         learnt[place, max(0, example.num_context - 2) : length] = True
     truth = hidden[:, 1:][learnt]
     loss, total = torch.zeros(()), 0.0
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast():
         target = (truth @ output_rows.T).float().softmax(-1)
         for depth, rows in enumerate(head.unroll(hidden[:, :-1], embeddings[tokens].float(), num_depths)):
             predicted = rows[learnt]

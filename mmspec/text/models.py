@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmspec.dtypes import dtype_named
 from mmspec.errors import InputError, WeightsError
 from mmspec.text.constraints import Constraint, grammar_tokenizer
 from mmspec.text.engine import HFEngine, TextEngine
@@ -25,7 +26,6 @@ from mmspec.text.types import SamplingParams
 
 log = logging.getLogger(__name__)
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PLAIN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Tokenizer classes that are all in their file: no model-specific code is needed to read them."""
 
@@ -86,21 +86,20 @@ class LanguageModels:
     ) -> None:
         if engine not in ENGINES:
             raise InputError(f"engine={engine!r} is unknown: expected one of {sorted(ENGINES)}")
-        if dtype not in DTYPES:
-            raise InputError(f"dtype={dtype!r} is unknown: expected one of {sorted(DTYPES)}")
+        number_format = dtype_named(dtype)
         folder = _folder(target_model_path)
         self.name, self.draft_name = target_model_path, draft_model_path
         self.tokenizer = _load_tokenizer(folder)
         self.num_token_ids = len(self.tokenizer)
         # A prompt that is too long is refused by the engine; the tokenizer would warn of it as well.
         self.tokenizer.model_max_length = sys.maxsize
-        self.engine, end_ids, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
+        self.engine, end_ids, num_parameters = ENGINES[engine](folder, number_format, quantize)
         self.end_ids = end_ids
         self._grammar_tokenizer: Any = None
         self.draft_engine: TextEngine | None = None
         self.pairing: PairingReport | None = None
         if draft_model_path is not None:
-            self._load_draft(_folder(draft_model_path), engine, dtype, quantize, num_parameters)
+            self._load_draft(_folder(draft_model_path), engine, number_format, quantize, num_parameters)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, no special tokens added."""
@@ -124,7 +123,7 @@ class LanguageModels:
             return Constraint("regex", params.regex, tokenizer=self._grammar_tokenizer)
         return Constraint("json_schema", str(params.json_schema), tokenizer=self._grammar_tokenizer)
 
-    def _load_draft(self, folder: Path, engine: str, dtype: str, quantize: str, num_target_parameters: int) -> None:
+    def _load_draft(self, folder: Path, engine: str, dtype: torch.dtype, quantize: str, num_target_parameters: int) -> None:
         tokenizer = _load_tokenizer(folder)
         same = tokens_agree(tokenizer.get_vocab(), self.tokenizer.get_vocab())
         if not same:
@@ -132,7 +131,7 @@ class LanguageModels:
                 f"draft model {folder.name} has another tokenizer than the target: name a draft model "
                 "of the target's own family, or none"
             )
-        self.draft_engine, _, num_parameters = ENGINES[engine](folder, DTYPES[dtype], quantize)
+        self.draft_engine, _, num_parameters = ENGINES[engine](folder, dtype, quantize)
         self.pairing = PairingReport(
             same, num_target_parameters, num_parameters, self.engine.max_context, self.draft_engine.max_context
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from mmspec.dtypes import autocast
 from mmspec.errors import InputError
 
 __all__ = ["Place"]
@@ -32,8 +33,8 @@ class Place:
         nn.Module.to(model, self.device)
 
     def autocast(self) -> torch.autocast:
-        """A context in which passes compute in bfloat16 where that is exact enough."""
-        return torch.autocast(self.device.type, torch.bfloat16)
+        """A context in which passes compute in bfloat16 where that is exact enough and fast."""
+        return autocast(self.device.type)
 
     def run(self, function: Callable[..., Tensor], *inputs: Tensor, autocast: bool = True) -> Tensor:
         """`function(*inputs)` on the device, its result in float32 on the CPU; gradients flow through.

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmspec.dtypes import AUTO, autocast, dtype_named
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.flow import Guidance, euler_sample, noisy
 from mmspec.embedded.pixels import signed_from_bytes
@@ -52,7 +53,7 @@ class LatentScenes:
 
 
 class DiffusionTask(Task):
-    """Velocity matching. The model lives in bfloat16, its optimiser in float32."""
+    """Velocity matching. The model lives in the device's fastest precision, its optimiser in float32."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class DiffusionTask(Task):
         device: str = "cpu",
     ) -> None:
         self._model = model
-        nn.Module.to(model, torch.bfloat16)  # not ModelMixin.to, which warns of any cast
+        nn.Module.to(model, dtype_named(AUTO, device=device))  # not ModelMixin.to, which warns of any cast
         self._place = Place(device)
         self._place.put(model)
         self._autoencoder = autoencoder.eval()
@@ -168,6 +169,6 @@ def encode_scenes(autoencoder: Autoencoder, scenes: PaintedScenes) -> Tensor:
     parts = []
     for chosen in torch.arange(len(scenes)).split(256):
         pictures = signed_from_bytes(scenes.batch(chosen)).contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cpu", torch.bfloat16):
+        with autocast():
             parts.append(autoencoder.encode(functional.avg_pool2d(pictures, 2)).half())
     return torch.cat(parts)

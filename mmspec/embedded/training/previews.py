@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mmspec.dtypes import autocast
 from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.flow import noisy
 from mmspec.embedded.pixels import signed_from_bytes
@@ -58,7 +59,7 @@ def reconstruct(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor
     """Scenes `indices` `[n]` after encoding and decoding: noise level 0, drawn by the decoder."""
     out = []
     for part in indices.split(_BATCH):
-        with torch.autocast("cpu", torch.bfloat16):
+        with autocast():
             latents = _latents(autoencoder, scenes, part)
             out.append(bytes_of(autoencoder.decode_unit(latents), size=size))
     return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
