@@ -7,6 +7,7 @@ the round, so neither side waits for the other, and the order in which they fini
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,10 @@ def grow(tree: BranchTree, parts: Parts, *, schedule: Schedule, until: SegmentEn
     step = min(tree.budget.draft_steps, (tree.round + 1) * tree.budget.steps_per_round)
     image = _ImageJob(tree, parts, step)
     with tree.clock.measure("grow"):
-        yield from schedule.merge([text.run(), image.run()])
+        words = text.run()
+        if not any(growing.text.ids for growing in tree.live):
+            yield from itertools.islice(words, len(tree.live))  # the first words, before pictures want cores too
+        yield from schedule.merge([words, image.run()])
     text.apply()
     yield from image.apply()
     tree.round += 1
