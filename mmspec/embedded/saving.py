@@ -15,6 +15,10 @@ from mmspec.embedded.transformer import DiffusionTransformer
 
 __all__ = ["EmbeddedPipeline", "save_pipeline"]
 
+SHIFT = 0.5
+"""Below 1, more of the steps lie where little noise is left. With 1 four steps show a thing in 74 instead of 82 % of 120
+pictures and both of two things in 49 instead of 52 % of 90 (the judge's count); eight steps come out alike."""
+
 
 class EmbeddedPipeline(DiffusionPipeline):
     """Names the parts for `diffusers`; the sampling itself is `mmspec.image`."""
@@ -28,7 +32,7 @@ class EmbeddedPipeline(DiffusionPipeline):
 
 def save_pipeline(folder: Path, vae: Autoencoder, transformer: DiffusionTransformer) -> None:
     """Write a pipeline folder with float16 weights."""
-    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=SHIFT)
     EmbeddedPipeline(vae, transformer, scheduler).save_pretrained(folder)
     for name, model in (("vae", vae), ("transformer", transformer)):
         state = {
