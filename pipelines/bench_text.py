@@ -108,7 +108,9 @@ class BenchText(Job):
                 (f"transformers {dtype} prompt lookup", self._generate(model, {"prompt_lookup_num_tokens": 5}))
             )
             if self._models.draft_name is not None:
-                assistant = AutoModelForCausalLM.from_pretrained(resolve(self._models.draft_name), dtype=dtype_named(dtype))
+                assistant = AutoModelForCausalLM.from_pretrained(
+                    resolve(self._models.draft_name), dtype=dtype_named(dtype)
+                )
                 methods.append(
                     (f"transformers {dtype} assisted", self._generate(model, {"assistant_model": assistant.eval()}))
                 )

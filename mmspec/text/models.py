@@ -123,7 +123,9 @@ class LanguageModels:
             return Constraint("regex", params.regex, tokenizer=self._grammar_tokenizer)
         return Constraint("json_schema", str(params.json_schema), tokenizer=self._grammar_tokenizer)
 
-    def _load_draft(self, folder: Path, engine: str, dtype: torch.dtype, quantize: str, num_target_parameters: int) -> None:
+    def _load_draft(
+        self, folder: Path, engine: str, dtype: torch.dtype, quantize: str, num_target_parameters: int
+    ) -> None:
         tokenizer = _load_tokenizer(folder)
         same = tokens_agree(tokenizer.get_vocab(), self.tokenizer.get_vocab())
         if not same:

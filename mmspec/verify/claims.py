@@ -25,6 +25,7 @@ from mmspec.verify.words import (
     NEGATING_PAIRS,
     NEGATORS,
     PHRASES,
+    PLAIN_VERBS,
     POSSESSIVES,
     PREPOSITIONS,
     RESUMING,
@@ -61,7 +62,7 @@ class _Match:
 class ClaimExtractor:
     """Reads claims with a lexicon, the longest surface form first.
 
-    With `name_unknown`, things of a prompt that the lexicon does not know come out as claims of kind OTHER, so that
+    With `name_unknown`, things of a prompt or of a given text that the lexicon does not know come out as claims of kind OTHER, so that
     a person is told that nobody checks them.
     """
 
@@ -70,7 +71,9 @@ class ClaimExtractor:
         self._name_unknown = name_unknown
 
     def extract(self, text: str, *, source: str) -> tuple[Claim, ...]:
-        """The claims of `text`, in the order of their words, each phrase once; `source` is "prompt" or "text"."""
+        """The claims of `text`, in the order of their words, each phrase once; `source` is
+        "prompt", "given" (a text of the user's own) or "text".
+        """
         words = _split(text)
         found = list(self._matches(words))
         matches = [match for match in found if not _negated(words, match) and not _figurative(words, match)]
@@ -78,7 +81,7 @@ class ClaimExtractor:
         for number in range(len(matches)):
             for claim in self._claims(words, matches, number, source):
                 claims.setdefault((claim.kind, claim.phrase), claim)
-        if self._name_unknown and source == "prompt":
+        if self._name_unknown and source != "text":
             for claim in _unknown(words, found, source):
                 claims.setdefault((claim.kind, claim.phrase), claim)
         return tuple(sorted(claims.values(), key=lambda claim: claim.span))
@@ -255,4 +258,4 @@ def _unknown(words: list[_Word], matches: list[_Match], source: str) -> Iterator
 
 
 def _plain(text: str) -> bool:
-    return text not in FUNCTION_WORDS and _PLAIN.fullmatch(text) is not None
+    return text not in FUNCTION_WORDS and text not in PLAIN_VERBS and _PLAIN.fullmatch(text) is not None

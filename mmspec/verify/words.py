@@ -60,6 +60,8 @@ FUNCTION_WORDS = (
     DETERMINERS | POSSESSIVES | NEGATORS | AUXILIARIES | RESUMING
     | frozenset(["in", "on", "at", "of", "by", "for", "from", "into", "over", "under", "above", "below", "near", "beside", "behind", "between", "through", "with", "as", "or", "is", "are", "was", "were", "be", "been", "has", "have", "had", "like", "than", "if", "so", "very", "there", "here", "where", "when", "what", "which", "how", "do", "does", "did"])
 )  # fmt: skip
+PLAIN_VERBS = frozenset(["lies", "stands", "sits", "hangs", "glows", "flies", "floats", "waits", "walks", "rises", "shines", "falls", "sleeps", "runs", "drifts", "looms", "burns", "grows", "holds", "wears", "carries", "rests", "rolls", "sails", "swims", "rides", "leans", "stares", "watches"])  # fmt: skip
+"""Where a sentence about an unknown thing goes on: "a red boat lies below"."""
 VERBS_TOO = frozenset(["bear", "duck", "bow", "ring", "train", "book", "fish", "key", "rock", "fire", "ship", "boot", "anchor", "hammer", "drum", "crown", "shield", "mirror", "tower", "bat", "candle", "gear", "truck", "bomb", "coat", "heart", "camera", "balloon", "statue", "tank", "cannon", "canoe", "ghost", "fox", "wolf", "dog", "magnet"])  # fmt: skip
 ROOM = frozenset({"space"})
 """Words that mean a place on their own ("in space") and mere room after a determiner ("a dark space")."""

@@ -103,6 +103,8 @@ def test_unknown_thing_of_a_prompt_is_named_without_opponents() -> None:
     (claim,) = EXTRACTOR.extract("an old bonsai", source="prompt")
     assert (claim.phrase, claim.kind, claim.contrasts) == ("an old bonsai", ClaimKind.OTHER, ())
     assert EXTRACTOR.extract("an old bonsai", source="text") == ()
+    given = EXTRACTOR.extract("A red boat lies below.", source="given")
+    assert [claim.phrase for claim in given] == ["a red boat"]
 
 
 def test_unjudged_attribute_has_no_opponents() -> None:
