@@ -5,6 +5,7 @@ Knows words and sampling settings; knows no model.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ __all__ = ["Copy", "copy_from_file"]
 class Copy:
     """One kind of copy: the template that wraps the prompt, and the fields of `SamplingParams` it is tuned for.
 
+    As configured: lists in place of tuples, `json_schema` also as a mapping.
+
     Raises `InputError` for a sampling field that does not exist or is out of range.
     """
 
@@ -32,10 +35,16 @@ class Copy:
     def params(self, max_tokens: int) -> SamplingParams:
         """How freely it is written, for a text of at most `max_tokens` tokens."""
         fields: dict[str, Any] = {"max_tokens": max_tokens} | self.sampling
-        fields["stop"] = tuple(fields.get("stop", ()))
         try:
+            for name in ("stop", "stop_token_ids"):
+                fields[name] = tuple(fields.get(name, ()))
+            fields["logit_bias"] = tuple((int(token), float(by)) for token, by in fields.get("logit_bias", ()))
+            if isinstance(fields.get("json_schema"), dict):
+                fields["json_schema"] = json.dumps(fields["json_schema"])
+            if fields.get("json_schema") or fields.get("regex"):
+                fields["stop"] = ()  # those of the template end plain sentences; a grammar knows its own end
             return SamplingParams(**fields)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"copy.sampling has an unknown or misshapen field: {error}") from error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hydra.utils import instantiate
 
@@ -10,6 +12,7 @@ from mmspec.cogen.copy import Copy
 from mmspec.cogen.policy import Strictness
 from mmspec.cogen.prune import PrunePolicy, Rival
 from mmspec.configuration import groups
+from mmspec.text.types import SamplingParams
 from mmspec.types import Claim, ClaimKind, ClaimScore, Verdict
 
 
@@ -48,3 +51,5 @@ def test_every_copy_option_builds(option: str) -> None:
     copy = built("copy", option)
     assert isinstance(copy, Copy)
     assert copy.params(60).max_tokens == 60
+    # Every sampling setting can be given on the command line.
+    assert {"max_tokens", *copy.sampling} == {field.name for field in fields(SamplingParams)}

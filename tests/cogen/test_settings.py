@@ -94,6 +94,17 @@ def test_unknown_sampling_field_of_a_template_is_refused() -> None:
         Copy(PromptTemplate("{prompt}"), {"temprature": 0.5})
 
 
+def test_sampling_fields_as_they_are_configured() -> None:
+    """Lists and mappings become what the decoder takes; beside a grammar nothing else ends a text."""
+    fields = {"stop": ["\n"], "stop_token_ids": [7], "logit_bias": [[345, -2]]}
+    params = Copy(PromptTemplate("{prompt}"), fields).params(9)
+    assert (params.stop, params.stop_token_ids, params.logit_bias) == (("\n",), (7,), ((345, -2.0),))
+    params = Copy(PromptTemplate("{prompt}"), fields | {"json_schema": {"type": "object"}}).params(9)
+    assert (params.stop, params.json_schema) == ((), '{"type": "object"}')
+    with pytest.raises(InputError, match="misshapen"):
+        Copy(PromptTemplate("{prompt}"), {"logit_bias": [345]})
+
+
 def test_template_file_of_the_user(tmp_path: Path) -> None:
     """The file's text is the template; a file without a place for the prompt, or none, is refused."""
     path = tmp_path / "mine.txt"
