@@ -14,7 +14,8 @@ from mmspec.image.pictures import unit_pixels
 from mmspec.types import Done, Emphasis, ImageDraft, Pruned, Verdict
 from tests.cogen.stand_ins import seed_of
 
-FORCED = seed_of(0, "image", "0", 0)
+SEEDS = range(4)
+FORCED = {seed_of(seed, "image", "0", 0) for seed in SEEDS}
 
 
 class GlassesFirst(EmbeddedDrafter):
@@ -30,13 +31,17 @@ class GlassesFirst(EmbeddedDrafter):
         emphasis: Sequence[Emphasis] | None = None,
     ) -> list[ImageDraft]:
         asked = conditions or [draft.condition for draft in drafts]
-        told = ["glasses in a cave" if d.seed == FORCED else c for d, c in zip(drafts, asked, strict=True)]
+        told = ["glasses in a cave" if d.seed in FORCED else c for d, c in zip(drafts, asked, strict=True)]
         return super().advance(drafts, num_steps, conditions=told, emphasis=emphasis)
 
 
 @pytest.mark.slow
 def test_draft_that_shows_glasses_is_pruned_and_the_eye_comes_back() -> None:
-    """The forced draft goes for the missing eye; the returned picture shows it."""
+    """The forced draft goes for the missing eye; the returned picture shows it.
+
+    Not by the verifier's word, which chose the picture, but by that of a model which shares nothing with it. That one
+    knew the eye in seven of eight seeds when this was written.
+    """
     pipe = load(
         overrides=[
             "diffusion._target_=tests.pipelines.test_mechanical_eye.GlassesFirst",
@@ -44,14 +49,18 @@ def test_draft_that_shows_glasses_is_pruned_and_the_eye_comes_back() -> None:
             "pipeline.num_drafts=3",
         ]
     )
-    events = list(pipe.stream("a mechanical eye in a cave", seed=0, max_tokens=16))
-    reasons = {(e.branch_id, e.draft_index): e.reason for e in events if isinstance(e, Pruned)}
-    assert reasons["0", 0].startswith('prompt asks for "a mechanical eye"')
-    assert 'looks like "glasses"' in reasons["0", 0]
-    assert isinstance(events[-1], Done)
-    result = events[-1].result
-    assert result.pairs[0].seed != FORCED
-    assert result.image is not None
-    claim = next(seen.claim for seen in result.claims if seen.claim.phrase == "a mechanical eye")
-    # Not the verifier, which chose the picture: a model that shares nothing with it.
-    assert Judge.load("builtin:judge").verdicts([unit_pixels(result.image)], [claim]) == [[Verdict.HELD]]
+    judge = Judge.load("builtin:judge")
+    seen: list[Verdict] = []
+    for seed in SEEDS:
+        events = list(pipe.stream("a mechanical eye in a cave", seed=seed, max_tokens=16))
+        reasons = {(e.branch_id, e.draft_index): e.reason for e in events if isinstance(e, Pruned)}
+        assert reasons["0", 0].startswith('prompt asks for "a mechanical eye"')
+        assert 'looks like "glasses"' in reasons["0", 0]
+        assert isinstance(events[-1], Done)
+        result = events[-1].result
+        assert result.pairs[0].seed not in FORCED
+        assert result.image is not None
+        claim = next(score.claim for score in result.claims if score.claim.phrase == "a mechanical eye")
+        ((verdict,),) = judge.verdicts([unit_pixels(result.image)], [claim])
+        seen.append(verdict)
+    assert seen.count(Verdict.HELD) >= len(SEEDS) - 1
