@@ -255,8 +255,11 @@ class EmbeddedDrafter(ImageDrafter):
             levels.append(sigma_now)
         return torch.stack(x0), levels
 
-    def _compute_sigmas(self, num_steps: int) -> Tensor:
+    def noise_levels(self, num_steps: int) -> Tensor:
         """Noise levels before each step and after the last, `[num_steps + 1]`, from 1 to 0."""
+        return self._sigmas(num_steps)
+
+    def _compute_sigmas(self, num_steps: int) -> Tensor:
         scheduler = self._models.scheduler
         scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / num_steps, num_steps))
         return torch.as_tensor(scheduler.sigmas, dtype=torch.float32)

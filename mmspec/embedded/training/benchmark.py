@@ -7,6 +7,7 @@ Legend: `n` prompts.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ _FORMS = (
 )
 _TABLES: dict[str, dict[str, Any]] = {"place": PLACES, "time": TIMES, "weather": WEATHERS}
 _BATCH = 32
-_LATE = 0.6  # noise level after 40 % of a schedule that falls evenly
+_LATE = 0.4  # share of the steps from which on previews count as late
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,10 @@ def known_pictures(
         ),
     }
     previews = draw_previews(drafter, autoencoder, scenes, indices, num_steps=num_steps, size=size, seed=seed)
-    known["previews from 40 % of the steps on"] = previews.where(previews.levels <= _LATE)
-    for level in previews.levels.unique().tolist():
+    levels = previews.levels.unique()  # rising: the last step's level is the first
+    late = levels[min(num_steps - math.ceil(_LATE * num_steps), len(levels) - 1)]
+    known["previews from 40 % of the steps on"] = previews.where(previews.levels <= late)
+    for level in levels.tolist():
         known[f"previews at noise level {level:.3f}"] = previews.where(previews.levels == level)
     return known
 

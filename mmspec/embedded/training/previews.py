@@ -21,7 +21,9 @@ from mmspec.embedded.autoencoder import Autoencoder
 from mmspec.embedded.flow import noisy
 from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.training.scenes import PaintedScenes, caption_at
+from mmspec.errors import InputError
 from mmspec.image.drafter import ImageDrafter
+from mmspec.image.embedded import EmbeddedDrafter
 from mmspec.seeding import derive, generator
 from mmspec.types import ImageDraft
 
@@ -78,14 +80,13 @@ def draw_previews(
 ) -> KnownPreviews:
     """Scenes `indices` `[n]` as the drafter previews them after a random step of `num_steps`.
 
-    The drafter's schedule falls evenly from noise level 1 to 0. Every draft is conditioned on a caption of its own
-    scene.
+    Every draft is conditioned on a caption of its own scene.
     """
     out, levels = [], []
     for number, part in enumerate(indices.split(_BATCH)):
         draw = generator(seed, "known-previews", number)
         steps = torch.randint(num_steps, (len(part),), generator=draw)
-        drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
+        drafts = _noised(drafter, autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
         previews = drafter.preview(drafter.advance(drafts, 1))
         out.append(bytes_of(torch.stack([preview.pixels for preview in previews]), size=size))
         levels += [preview.noise_level for preview in previews]
@@ -108,18 +109,19 @@ def redraw(
 
     Up to half of the noise, the layout and the colours stay and the drafter redraws the detail.
     """
-    first = num_steps - int(max_level * num_steps)
+    first = int((_levels(drafter, num_steps) > max_level).sum())
     out = []
     for number, part in enumerate(indices.split(_BATCH)):
         draw = generator(seed, "redrawn", number)
         steps = torch.randint(first, num_steps, (len(part),), generator=draw)
-        drafts = _noised(autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
+        drafts = _noised(drafter, autoencoder, scenes, part, steps, num_steps=num_steps, draw=draw, seed=seed)
         previews = drafter.preview(drafter.advance(drafts, num_steps))
         out.append(bytes_of(torch.stack([preview.pixels for preview in previews]), size=size))
     return KnownPreviews(scenes.seed, indices, torch.zeros(len(indices)), torch.cat(out))
 
 
 def _noised(
+    drafter: ImageDrafter,
     autoencoder: Autoencoder,
     scenes: PaintedScenes,
     indices: Tensor,
@@ -132,7 +134,7 @@ def _noised(
     """Drafts that stand at `steps` `[n]` on the way to scenes `indices`, each with a caption of its scene."""
     latents = _latents(autoencoder, scenes, indices)
     noise = torch.randn(latents.shape, generator=draw)
-    mixed = noisy(latents, noise, torch.linspace(1, 0, num_steps + 1)[steps])
+    mixed = noisy(latents, noise, _levels(drafter, num_steps)[steps])
     return [
         ImageDraft(
             mixed[k],
@@ -143,6 +145,13 @@ def _noised(
         )
         for k, index in enumerate(indices)
     ]
+
+
+def _levels(drafter: ImageDrafter, num_steps: int) -> Tensor:
+    """Noise levels of the drafter's own schedule, `[num_steps + 1]`. Raises `InputError` for another kind of drafter."""
+    if not isinstance(drafter, EmbeddedDrafter):
+        raise InputError("previews of painted scenes are drawn by the embedded models alone: set diffusion=embedded")
+    return drafter.noise_levels(num_steps)
 
 
 def _latents(autoencoder: Autoencoder, scenes: PaintedScenes, indices: Tensor) -> Tensor:
