@@ -16,7 +16,7 @@ from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.phrases import PhraseTable, mean_pooled
 from mmspec.embedded.training.previews import KnownPreviews, draw_previews, joined, reconstruct
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import PaintedScenes, caption_at, data_version, paint_scenes
+from mmspec.embedded.training.scenes import PaintedScenes, caption_at, check_counts, data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
@@ -60,6 +60,7 @@ class TrainClip(Job):
         schedule: Schedule,
         loop: LoopSettings,
     ) -> None:
+        check_counts(num_scenes, num_previews=num_previews)
         self._workspace = workspace
         self._drafter = drafter
         self._autoencoder = autoencoder

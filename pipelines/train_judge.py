@@ -12,7 +12,7 @@ from mmspec.embedded.training.judge import JudgeTask
 from mmspec.embedded.training.loop import LoopSettings, train
 from mmspec.embedded.training.previews import KnownPreviews, joined, painted_previews, reconstruct, redraw
 from mmspec.embedded.training.record import write_origin
-from mmspec.embedded.training.scenes import PaintedScenes, data_version, paint_scenes
+from mmspec.embedded.training.scenes import PaintedScenes, check_counts, data_version, paint_scenes
 from mmspec.embedded.training.schedule import Schedule
 from mmspec.image.drafter import ImageDrafter
 from mmspec.pipeline import Job
@@ -53,6 +53,7 @@ class TrainJudge(Job):
         schedule: Schedule,
         loop: LoopSettings,
     ) -> None:
+        check_counts(num_scenes, num_reconstructed=num_reconstructed, num_redrawn=num_redrawn)
         self._workspace = workspace
         self._drafter = drafter
         self._autoencoder = autoencoder

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from mmspec.embedded.pixels import signed_from_bytes
 from mmspec.embedded.training.previews import draw_previews
-from mmspec.embedded.training.scenes import paint_scenes
+from mmspec.embedded.training.scenes import check_counts, paint_scenes
 from mmspec.errors import InputError
 from mmspec.image.tiny import tiny_drafter, tiny_models
 from mmspec.types import ImageDraft
@@ -50,3 +50,10 @@ def test_drafter_of_another_kind_is_refused(tmp_path: Path) -> None:
     other: Any = object()
     with pytest.raises(InputError, match="diffusion=embedded"):
         draw_previews(other, tiny_models(0).vae, scenes, torch.arange(1), num_steps=2, size=16, seed=3)
+
+
+def test_more_previews_than_scenes_are_refused() -> None:
+    """At once, not after the painting."""
+    check_counts(64, num_redrawn=64, num_previews=0)
+    with pytest.raises(InputError, match="num_redrawn=65 with num_scenes=64"):
+        check_counts(64, num_previews=4, num_redrawn=65)

@@ -23,7 +23,7 @@ from mmspec.embedded.painter import Painter
 from mmspec.embedded.scenes import Scene, sample_scene
 from mmspec.errors import InputError
 
-__all__ = ["PaintedScenes", "caption_at", "data_version", "paint_scenes", "scene_at"]
+__all__ = ["PaintedScenes", "caption_at", "check_counts", "data_version", "paint_scenes", "scene_at"]
 
 _NUM_CELLS = 8  # prop masks are kept on the grid of the latents
 _CHUNK = 500
@@ -54,6 +54,16 @@ def scene_at(seed: int, index: int) -> Scene:
 def caption_at(seed: int, index: int, *, variant: int) -> str:
     """One of many captions of scene `index`; different variants are phrased independently."""
     return caption(scene_at(seed, index), numpy.random.default_rng([seed, index, variant + 1]))
+
+
+def check_counts(num_scenes: int, **counts: int) -> None:
+    """Raises `InputError` where one of `counts`, by its knob, asks for more scenes than are painted.
+
+    >>> check_counts(64, num_previews=64)
+    """
+    for name, count in counts.items():
+        if not 0 <= count <= num_scenes:
+            raise InputError(f"{name}={count} with num_scenes={num_scenes}: expected 0 to {num_scenes}")
 
 
 def data_version() -> str:
