@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ class BenchText(Job):
     """Greedy answers of `max_tokens` tokens to `prompts`: baselines first, then our modes with each of `drafters`.
 
     `concurrency` names the numbers of requests at once; `transformers` answers them one after another. Its assisted
-    generation is a row where the language models hold a draft model; llama.cpp is one where it is installed and `gguf`
-    names a folder with the model's file.
+    generation is a row where the language models hold a draft model. Where llama.cpp is installed and `gguf` names a folder
+    with the model's file, llama.cpp's own decoding is a row, and our modes are measured once more with its passes.
     """
 
     def __init__(
@@ -58,15 +58,12 @@ class BenchText(Job):
         rows: list[Row] = []
         for name, method in [*self._baselines(), *self._peers()]:
             self._add(rows, name, method, 1)
-        ours = {"autoregressive": self._ours(NoDrafter(), next(iter(self._growths.values())))}
-        ours |= {
-            f"{name}, {source}": self._ours(drafter, growth)
-            for source, drafter in self._drafters.items()
-            for name, growth in self._growths.items()
-        }
+        ours = self._modes("mmspec", lambda: self._models)
+        if (gguf := self._gguf_folder()) is not None:
+            ours |= self._modes("mmspec on llama.cpp", lambda: _on_llama_cpp(gguf))
         for number in self._concurrency:
             for name, method in ours.items():
-                self._add(rows, f"mmspec {name}", method, number)
+                self._add(rows, name, method, number)
         write(rows, folder)
         log.info("%s", json.dumps(as_results(rows)))
 
@@ -80,10 +77,20 @@ class BenchText(Job):
             rows[-1].mean_accepted_length,
         )
 
-    def _ours(self, drafter: Drafter, growth: Growth) -> Method:
+    def _modes(self, name: str, load: Callable[[], LanguageModels]) -> dict[str, Method]:
+        """Our modes over one engine; each drafter has it to itself, as it may ask for more than others need."""
+        models = load()
+        methods = {f"{name}, autoregressive": self._ours(models, NoDrafter(), next(iter(self._growths.values())))}
+        for source, drafter in self._drafters.items():
+            models, own = load(), copy.copy(drafter)
+            for mode, growth in self._growths.items():
+                methods[f"{name}, {mode}, {source}"] = self._ours(models, own, growth)
+        return methods
+
+    def _ours(self, models: LanguageModels, drafter: Drafter, growth: Growth) -> Method:
         # A growth that learns from what it measures shall not learn from another drafter.
         growth = copy.deepcopy(growth)
-        decoder = TextDecoder(engine=self._models, drafter=drafter, growth=growth, acceptance="shared_noise")
+        decoder = TextDecoder(engine=models, drafter=drafter, growth=growth, acceptance="shared_noise")
 
         def run(prompts: Sequence[str]) -> tuple[int, int]:
             states = [
@@ -116,13 +123,16 @@ class BenchText(Job):
                 )
         return methods
 
-    def _peers(self) -> list[tuple[str, Method]]:
-        if self._gguf is None or not available():
-            return []
+    def _gguf_folder(self) -> Path | None:
         from mmspec.weights import resolve
 
+        return resolve(self._gguf) if self._gguf is not None and available() else None
+
+    def _peers(self) -> list[tuple[str, Method]]:
+        if (folder := self._gguf_folder()) is None:
+            return []
         model = LlamaCpp(
-            resolve(self._gguf), num_threads=torch.get_num_threads(), context=min(2048, self._models.engine.max_context)
+            folder, num_threads=torch.get_num_threads(), context=min(2048, self._models.engine.max_context)
         )
 
         def run(prompts: Sequence[str]) -> tuple[int, int]:
@@ -151,3 +161,9 @@ class BenchText(Job):
             return written, 0
 
         return run
+
+
+def _on_llama_cpp(folder: Path) -> LanguageModels:
+    return LanguageModels(
+        target_model_path=str(folder), draft_model_path=None, engine="llama_cpp", dtype="float16", quantize="none"
+    )

@@ -198,6 +198,16 @@ def _load_llama(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEn
     return engine, _end_ids(eos), sum(weight.numel() for weight in weights.values())
 
 
+def _load_gguf(folder: Path, dtype: torch.dtype, quantize: str) -> tuple[TextEngine, tuple[int, ...], int]:
+    from mmspec.text.gguf import GgufEngine
+    from mmspec.text.llama_cpp import LlamaContext, gguf_file
+
+    if quantize != "none":
+        raise InputError(f"quantize={quantize!r} is for engine=llama: with engine=llama_cpp the file decides, so none")
+    context = LlamaContext(gguf_file(folder), dtype=dtype)
+    return GgufEngine(context), context.end_ids, context.num_parameters
+
+
 def _llama_config(folder: Path) -> Any:
     """The model's configuration; a file that leaves nothing to defaults is read without `transformers`' classes.
 
@@ -242,5 +252,5 @@ def _first_line(error: Exception) -> str:
 
 
 Loader = Callable[[Path, torch.dtype, str], tuple[TextEngine, tuple[int, ...], int]]
-ENGINES: dict[str, Loader] = {"hf": _load_hf, "llama": _load_llama}
+ENGINES: dict[str, Loader] = {"hf": _load_hf, "llama": _load_llama, "llama_cpp": _load_gguf}
 """Engines by the name that conf/lm uses."""

