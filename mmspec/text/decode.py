@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+import torch
 
 from mmspec.errors import InputError
 from mmspec.text.drafters.base import Draft, Drafter, DraftRequest, bounded
@@ -188,10 +191,11 @@ class TextDecoder:
         verified = self._engine.verify(
             [state.engine_state for state in states], [proposal.tree for proposal in proposals]
         )
-        walks = [
-            walk(proposal.state, proposal.tree, seen.logits, self.models.decode, rule)
-            for proposal, seen, rule in zip(proposals, verified, rules, strict=True)
-        ]
+        with _one_thread():
+            walks = [
+                walk(proposal.state, proposal.tree, seen.logits, self.models.decode, rule)
+                for proposal, seen, rule in zip(proposals, verified, rules, strict=True)
+            ]
         engine_states = self._engine.commit(
             [state.engine_state for state in states],
             verified,
@@ -286,6 +290,17 @@ class TextDecoder:
         if not all(0 <= token < self._engine.vocab_size for token in tree.tokens):
             raise InputError(f"drafter proposed a token outside the vocabulary of {self._engine.vocab_size}")
         return replace(draft, tree=bounded(tree, request.max_nodes))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """For operations on a row of logits, which are over before a second thread has woken up."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def num_equal(ids: Sequence[int], others: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ was really drawn from).
 from __future__ import annotations
 
 import abc
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -47,9 +48,9 @@ class Processors:
         """
         params = self._params
         scores = logits.float()
-        top = scores.max()
-        if not torch.isfinite(top):
-            raise ModelError(f"target logits hold {top.item()} at text position {len(text_ids)}")
+        top = float(scores.max())
+        if not math.isfinite(top):
+            raise ModelError(f"target logits hold {top} at text position {len(text_ids)}")
         if len(self._bias_ids) and int(self._bias_ids.max()) >= len(scores):
             raise InputError(f"logit_bias names token {int(self._bias_ids.max())} of {len(scores)} tokens")
         scores = self._penalise(scores, prompt_ids, text_ids)
