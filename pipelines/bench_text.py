@@ -60,7 +60,7 @@ class BenchText(Job):
             self._add(rows, name, method, 1)
         ours = self._modes("mmspec", lambda: self._models)
         if (gguf := self._gguf_folder()) is not None:
-            ours |= self._modes("mmspec on llama.cpp", lambda: _on_llama_cpp(gguf))
+            ours |= self._modes("mmspec (llama.cpp)", lambda: _on_llama_cpp(gguf))
         for number in self._concurrency:
             for name, method in ours.items():
                 self._add(rows, name, method, number)
@@ -80,11 +80,11 @@ class BenchText(Job):
     def _modes(self, name: str, load: Callable[[], LanguageModels]) -> dict[str, Method]:
         """Our modes over one engine; each drafter has it to itself, as it may ask for more than others need."""
         models = load()
-        methods = {f"{name}, autoregressive": self._ours(models, NoDrafter(), next(iter(self._growths.values())))}
+        methods = {f"{name} autoregressive": self._ours(models, NoDrafter(), next(iter(self._growths.values())))}
         for source, drafter in self._drafters.items():
             models, own = load(), copy.copy(drafter)
             for mode, growth in self._growths.items():
-                methods[f"{name}, {mode}, {source}"] = self._ours(models, own, growth)
+                methods[f"{name} {mode}, {source}"] = self._ours(models, own, growth)
         return methods
 
     def _ours(self, models: LanguageModels, drafter: Drafter, growth: Growth) -> Method:
