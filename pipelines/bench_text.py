@@ -60,7 +60,7 @@ class BenchText(Job):
             self._add(rows, name, method, 1)
         ours = self._modes("mmspec", lambda: self._models)
         if (gguf := self._gguf_folder()) is not None:
-            ours |= self._modes("mmspec (llama.cpp)", lambda: _on_llama_cpp(gguf))
+            ours |= self._modes("mmspec (llama.cpp)", lambda: on_llama_cpp(gguf))
         for number in self._concurrency:
             for name, method in ours.items():
                 self._add(rows, name, method, number)
@@ -163,7 +163,8 @@ class BenchText(Job):
         return run
 
 
-def _on_llama_cpp(folder: Path) -> LanguageModels:
+def on_llama_cpp(folder: Path) -> LanguageModels:
+    """The model in a folder with its GGUF file and tokenizer, computed by llama.cpp."""
     return LanguageModels(
         target_model_path=str(folder), draft_model_path=None, engine="llama_cpp", dtype="float16", quantize="none"
     )

@@ -135,8 +135,10 @@ def test_llama_cpp_is_a_row_where_it_is_installed(
         LlamaCpp(tmp_path, num_threads=1, context=128)
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert LlamaCpp(tmp_path, num_threads=1, context=128).write([4, 7], 3) == [7, 8, 9]
+    models = language_models("llama", engine="llama")
+    monkeypatch.setattr("pipelines.bench_text.on_llama_cpp", lambda _: models)
     bench = BenchText(
-        models=language_models("llama", engine="llama"),
+        models=models,
         drafters={},
         growths={"chain": FixedGrowth(tree_widths=[1], tree_budget=2)},
         template=CompletionTemplate("{prompt}"),
@@ -149,4 +151,5 @@ def test_llama_cpp_is_a_row_where_it_is_installed(
     )
     bench.run(tmp_path)
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["rows"]
-    assert [row["method"] for row in rows] == ["llama.cpp, same GGUF", "mmspec autoregressive"]
+    names = ["llama.cpp, same GGUF", "mmspec autoregressive", "mmspec (llama.cpp) autoregressive"]
+    assert [row["method"] for row in rows] == names
