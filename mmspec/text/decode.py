@@ -236,6 +236,8 @@ class TextDecoder:
         wanted: list[int] = []
         requests: list[DraftRequest] = []
         for place, (state, rule) in enumerate(zip(states, rules, strict=True)):
+            if state.engine_state.ahead is not None:
+                continue  # the first token costs no pass, and so no draft
             # The target adds one token of its own, so a path as long as the limit would be wasted.
             max_depth = min(rule.max_ids, state.params.max_tokens) - len(state.ids) - 1
             max_nodes = min(self._growth.budget, self._engine.room(state.engine_state))

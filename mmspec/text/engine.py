@@ -32,10 +32,15 @@ UNBOUNDED_CONTEXT = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class EngineState:
-    """One sequence as the target sees it: keys and values are stored for all of `ids` but the last."""
+    """One sequence as the target sees it: keys and values are stored for all of `ids` but the last.
+
+    `ahead` `[1, d]` is the last hidden state of the last one, where the prefill computed it with the others: a tree of
+    the root alone is then scored without a pass.
+    """
 
     ids: tuple[int, ...]
     cache: Any
+    ahead: Tensor | None = None
 
     @property
     def num_cached(self) -> int:

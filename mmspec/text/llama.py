@@ -105,18 +105,15 @@ class LlamaEngine(TextEngine):
         """The shared beginning is always a pass of its own, kept or not: so a text never depends on what came before."""
         num = len(ids) - 1
         if not num_shared:
-            buffer, hidden = self._run_prompt(ids[:num], num + SPARE_SLOTS)
-            return EngineState(ids, buffer), hidden
+            buffer, hidden = self._run_prompt(ids, num + SPARE_SLOTS)
+            return EngineState(ids, buffer, hidden[num:]), hidden[:num]
         beginning, before = self._beginning(ids[:num_shared])
         buffer = beginning.copy(num_shared, num)
-        if num == num_shared:
-            buffer.length = num
-            return EngineState(ids, buffer), before
-        rest = chain(ids[num_shared:num])
+        rest = chain(ids[num_shared:])
         part = alone(buffer, rest, slice(0, len(rest)), start=num_shared, group=self._group)
-        hidden = self._forward(torch.tensor(rest.tokens), torch.arange(num_shared, num), [part])
-        buffer.length = num
-        return EngineState(ids, buffer), torch.cat([before, hidden])
+        hidden = self._forward(torch.tensor(rest.tokens), torch.arange(num_shared, num + 1), [part])
+        buffer.length = num + 1
+        return EngineState(ids, buffer, hidden[-1:]), torch.cat([before, hidden[:-1]])
 
     def _beginning(self, ids: tuple[int, ...]) -> tuple[Buffer, Tensor]:
         with self._keeping:
@@ -138,6 +135,21 @@ class LlamaEngine(TextEngine):
     @override
     @torch.inference_mode()
     def verify(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
+        open_places = [place for place, pair in enumerate(zip(states, trees, strict=True)) if not _is_ready(*pair)]
+        asked = self._pass([states[place] for place in open_places], [trees[place] for place in open_places])
+        verified = dict(zip(open_places, asked, strict=True))
+        ready: dict[int, Tensor] = {}
+        for place, (state, tree) in enumerate(zip(states, trees, strict=True)):
+            if state.ahead is not None and place not in verified:
+                if id(state.ahead) not in ready:  # forks share it
+                    ready[id(state.ahead)] = self._head(state.ahead)
+                verified[place] = Verified(tree, ready[id(state.ahead)], state.ahead, state.cache)
+        return [verified[place] for place in range(len(states))]
+
+    def _pass(self, states: Sequence[EngineState], trees: Sequence[TokenTree]) -> list[Verified]:
+        """The pass of those that need one."""
+        if not states:
+            return []
         buffers: list[Buffer] = []
         for state, tree in zip(states, trees, strict=True):
             buffer, length = state.cache, state.num_cached
@@ -186,9 +198,10 @@ class LlamaEngine(TextEngine):
         committed = []
         for state, seen, path, token in zip(states, verified, paths, next_tokens, strict=True):
             buffer = seen.cache
-            assert buffer.writer is seen, "a pass is committed before the next one writes to its buffer"
-            buffer.keep(state.num_cached, path)
-            buffer.writer = None
+            if not _is_ready(state, seen.tree):  # else the prefill wrote what is kept
+                assert buffer.writer is seen, "a pass is committed before the next one writes to its buffer"
+                buffer.keep(state.num_cached, path)
+                buffer.writer = None
             committed.append(EngineState(committed_ids(state, seen.tree, path, token), buffer))
         return committed
 
@@ -210,6 +223,11 @@ class LlamaEngine(TextEngine):
             gate, up = layer.gate_up(functional.rms_norm(x, norm_shape, layer.mlp_norm, self._eps)).chunk(2, dim=1)
             x = layer.down.add_to(x, (functional.silu(gate) * up).to(self._dtype)).to(self._dtype)
         return functional.rms_norm(x, norm_shape, self._final_norm, self._eps)
+
+
+def _is_ready(state: EngineState, tree: TokenTree) -> bool:
+    """Whether the prefill has computed all that the tree asks for."""
+    return state.ahead is not None and len(tree) == 1
 
 
 def _attended(parts: Sequence[Part], layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -220,9 +220,34 @@ def test_prepared_template_leaves_the_prompt_alone_to_compute(
     decoder.prepare(template)
     sizes.clear()
     prepared = text()
-    assert sizes[: sizes.index(0)] == [len("fog") - 1]  # a token is a byte, and the last one is the first tree's root
+    assert sizes[: sizes.index(0)] == [len("fog")]  # a token is a byte
     assert prepared.ids == unprepared.ids
     assert prepared.log_probs == unprepared.log_probs
+
+
+@pytest.mark.parametrize("num_shared", [0, 3])
+def test_first_tokens_of_forks_cost_no_pass(
+    num_shared: int, language_models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prefill has scored the prompt's last token: its forks go on from there, each on its own path."""
+    engine = language_models("llama", engine="llama").engine
+    reference = language_models("llama", engine="hf").engine
+    ((start, _),) = engine.prefill([PROMPT], num_shared=num_shared)
+    forward = engine._forward
+    monkeypatch.setattr(engine, "_forward", None)  # to call it would fail
+    seen = engine.verify([start] * 3, [root_only(PROMPT[-1])] * 3)
+    states = engine.commit([start] * 3, seen, [[0]] * 3, [5, 6, 7])
+    monkeypatch.setattr(engine, "_forward", forward)
+    tree = random_tree(3, num_nodes=6, num_tokens=200)
+    # A whole tree is scored beside them all the same, and changes nothing that they share.
+    *own, whole = engine.verify([*states, start], [*map(root_only, (5, 6, 7)), tree])
+    ((expected_start, _),) = reference.prefill([PROMPT])
+    expected = reference.verify([expected_start], [root_only(PROMPT[-1])])[0].logits
+    assert torch.allclose(seen[2].logits, expected, atol=2e-4)
+    assert torch.allclose(whole.logits, reference.verify([expected_start], [tree])[0].logits, atol=2e-4)
+    for token, got in zip((5, 6, 7), own, strict=True):
+        ((state, _),) = reference.prefill([[*PROMPT, token]])
+        assert torch.allclose(got.logits, reference.verify([state], [root_only(token)])[0].logits, atol=2e-4)
 
 
 @pytest.mark.parametrize(("quantize", "expected"), [("head", [32, 16, 8, 4, 4]), ("int4", [4, 2, 1, 1, 1])])
